@@ -1,0 +1,3 @@
+//! The half of bareverbs that does.
+
+pub mod memory;
