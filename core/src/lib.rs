@@ -5,5 +5,10 @@
 extern crate std;
 
 pub mod access;
+pub mod connect;
+pub mod layout;
+pub mod link;
 pub mod range;
 pub mod segments;
+pub mod teardown_order;
+pub mod verbs;

@@ -1,0 +1,1 @@
+//! How two ends come to agree.

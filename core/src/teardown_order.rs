@@ -1,0 +1,1 @@
+//! Teardown order.

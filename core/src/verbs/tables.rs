@@ -1,0 +1,96 @@
+//! Every table of [`crate::verbs`], for those who hold them against a C header.
+
+use crate::layout::{ConstantTable, Constants, Mirror, StructTable, TargetOffset};
+use crate::verbs::{
+    address, completion, context, device, event, memory_region, mlx5dv, port, queue_pair, work_request,
+};
+
+/// Every struct that has a table. A layout test counts the tables in the sources against this list.
+pub const STRUCTS: &[StructTable] = &[
+    <address::Gid as Mirror>::TABLE,
+    <address::GidEntry as Mirror>::TABLE,
+    <address::GlobalRoute as Mirror>::TABLE,
+    <address::AhAttr as Mirror>::TABLE,
+    <completion::Wc as Mirror>::TABLE,
+    <completion::CompChannel as Mirror>::TABLE,
+    <completion::Cq as Mirror>::TABLE,
+    <context::ContextOps as Mirror>::TABLE,
+    <context::Context as Mirror>::TABLE,
+    <device::DeviceOps as Mirror>::TABLE,
+    <device::Device as Mirror>::TABLE,
+    <device::DeviceAttr as Mirror>::TABLE,
+    <device::OdpTransportCaps as Mirror>::TABLE,
+    <device::OdpCaps as Mirror>::TABLE,
+    <device::TsoCaps as Mirror>::TABLE,
+    <device::RssCaps as Mirror>::TABLE,
+    <device::PacketPacingCaps as Mirror>::TABLE,
+    <device::TmCaps as Mirror>::TABLE,
+    <device::CqModerationCaps as Mirror>::TABLE,
+    <device::PciAtomicCaps as Mirror>::TABLE,
+    <device::DeviceAttrEx as Mirror>::TABLE,
+    <device::QueryDeviceExInput as Mirror>::TABLE,
+    <event::AsyncEvent as Mirror>::TABLE,
+    <memory_region::Pd as Mirror>::TABLE,
+    <memory_region::Mr as Mirror>::TABLE,
+    <mlx5dv::Mkey as Mirror>::TABLE,
+    <mlx5dv::MkeyInitAttr as Mirror>::TABLE,
+    <mlx5dv::DciStreams as Mirror>::TABLE,
+    <mlx5dv::DcInitAttr as Mirror>::TABLE,
+    <mlx5dv::Mlx5QpInitAttr as Mirror>::TABLE,
+    <mlx5dv::Mlx5QpEx as Mirror>::TABLE,
+    <port::PortAttr as Mirror>::TABLE,
+    <queue_pair::QpCap as Mirror>::TABLE,
+    <queue_pair::QpInitAttr as Mirror>::TABLE,
+    <queue_pair::RxHashConf as Mirror>::TABLE,
+    <queue_pair::QpInitAttrEx as Mirror>::TABLE,
+    <queue_pair::QpAttr as Mirror>::TABLE,
+    <queue_pair::Qp as Mirror>::TABLE,
+    <work_request::Sge as Mirror>::TABLE,
+    <work_request::RdmaTarget as Mirror>::TABLE,
+    <work_request::AtomicTarget as Mirror>::TABLE,
+    <work_request::UdTarget as Mirror>::TABLE,
+    <work_request::XrcTarget as Mirror>::TABLE,
+    <work_request::TypeTarget as Mirror>::TABLE,
+    <work_request::MwBindInfo as Mirror>::TABLE,
+    <work_request::BindMw as Mirror>::TABLE,
+    <work_request::Tso as Mirror>::TABLE,
+    <work_request::SendWr as Mirror>::TABLE,
+    <work_request::RecvWr as Mirror>::TABLE,
+];
+
+/// Every enum and flag word that has constants.
+pub const CONSTANTS: &[ConstantTable] = &[
+    <address::GidType as Constants>::TABLE,
+    <completion::WcStatus as Constants>::TABLE,
+    <completion::WcOpcode as Constants>::TABLE,
+    <completion::WcFlags as Constants>::TABLE,
+    <device::NodeType as Constants>::TABLE,
+    <device::TransportType as Constants>::TABLE,
+    <device::AtomicCap as Constants>::TABLE,
+    <event::EventType as Constants>::TABLE,
+    <memory_region::AccessFlags as Constants>::TABLE,
+    <mlx5dv::MkeyFlags as Constants>::TABLE,
+    <mlx5dv::Mlx5QpMask as Constants>::TABLE,
+    <mlx5dv::Mlx5SendOps as Constants>::TABLE,
+    <port::PortState as Constants>::TABLE,
+    <port::Mtu as Constants>::TABLE,
+    <port::LinkLayer as Constants>::TABLE,
+    <queue_pair::QpType as Constants>::TABLE,
+    <queue_pair::QpState as Constants>::TABLE,
+    <queue_pair::QpAttrMask as Constants>::TABLE,
+    <queue_pair::CreateQpMask as Constants>::TABLE,
+    <queue_pair::SendOpsFlags as Constants>::TABLE,
+    <work_request::WrOpcode as Constants>::TABLE,
+    <work_request::SendFlags as Constants>::TABLE,
+];
+
+/// Fields whose offset depends on the platform.
+pub const TARGET_OFFSETS: &[&[TargetOffset]] = &[
+    &[TargetOffset {
+        c_type: "struct ibv_context",
+        c_name: "abi_compat",
+        offset_bytes: context::ABI_COMPAT_OFFSET,
+        newer: false,
+    }],
+    mlx5dv::QP_EX_OFFSETS,
+];
