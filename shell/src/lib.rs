@@ -1,3 +1,4 @@
 //! The half of bareverbs that does.
 
 pub mod memory;
+pub mod symbols;
