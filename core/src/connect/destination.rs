@@ -111,18 +111,14 @@ impl core::fmt::Display for DestinationError {
 impl core::error::Error for DestinationError {}
 
 impl Destination {
-    /// The wire form.
-    ///
-    /// # Panics
-    /// If `qp_num` does not fit 24 bits: no library makes such a number.
+    /// The wire form. Of `qp_num` the low 24 bits travel: a queue pair number has no more.
     pub fn encode(&self) -> [u8; WIRE_BYTES] {
-        assert!(self.qp_num >> 24 == 0, "a queue pair number has 24 bits");
         let mut wire = [0; WIRE_BYTES];
         let (head, gid) = wire.split_at_mut(16);
         head[..4].copy_from_slice(&MAGIC);
         head[4] = VERSION;
         head[6..8].copy_from_slice(&self.lid.to_be_bytes());
-        head[8..12].copy_from_slice(&self.qp_num.to_be_bytes());
+        head[8..12].copy_from_slice(&(self.qp_num & 0x00ff_ffff).to_be_bytes());
         head[12..].copy_from_slice(&self.psn.get().to_be_bytes());
         gid.copy_from_slice(&self.gid.raw);
         wire

@@ -1,1 +1,3 @@
 //! Local memory.
+
+pub mod pages;
