@@ -113,7 +113,7 @@ macro_rules! layout {
             )*
             $($( static_assertions::const_assert_eq!(core::mem::offset_of!($ty, $head $(. $tail)*), $ioffset); )*)?
         };
-        // A field that the table forgot is an error here ("pattern does not mention field").
+        // A field that the table forgot is an error here ("pattern requires `..`").
         const _: fn($ty) = |mirror| { let $ty { $( $field: _, )* } = mirror; };
         impl $crate::layout::Mirror for $ty {
             const TABLE: $crate::layout::StructTable = $crate::layout::StructTable {

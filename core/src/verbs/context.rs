@@ -152,7 +152,7 @@ pub const CONTEXT_TAIL: TailTable = TailTable {
 
 /// Offset of `ibv_context.abi_compat`, which follows a mutex; the struct ends 8 bytes after it.
 ///
-/// 320, measured, on x86_64 glibc; 328 on aarch64 glibc and 344 on Darwin, worked out from their `pthread_mutex_t`.
+/// 320 on x86_64 glibc and 328 on aarch64 glibc, measured; 344 on Darwin, worked out from its `pthread_mutex_t`.
 /// `None` elsewhere: the extended operations are then not reached.
 pub const ABI_COMPAT_OFFSET: Option<usize> = match Platform::THIS {
     Some(platform) => Some(platform.past_mutex(CONTEXT_TAIL.fields[0].offset_bytes)),

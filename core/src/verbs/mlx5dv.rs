@@ -33,7 +33,7 @@ macro_rules! qp_ex_offsets {
     ($( $name:ident = $field:literal $offset:literal $size:literal $(since $since:literal)?; )*) => {
         /// Offsets into `struct ibv_qp_ex` on this target, in bytes; `None` where nobody has measured them.
         ///
-        /// Measured on x86_64 glibc; aarch64 glibc is 8 bytes further on, where its longer mutex puts it.
+        /// Measured on both glibc platforms: aarch64 is 8 bytes further on, where its longer mutex puts it.
         pub mod qp_ex {
             use super::here;
             $(

@@ -108,7 +108,8 @@ pub struct PortAttr {
     pub flags: u8,
     /// More capability bits.
     pub port_cap_flags2: u16,
-    /// Speed in force, in units of 100 Mb/s, from rdma-core 49 on; 0 where the library does not say.
+    /// Speed in force, coded as `active_speed` is and wide enough for speeds that a byte cannot hold (256 is 200 Gb/s a
+    /// lane), from rdma-core 49 on; 0 where the library does not say (`ibv_query_port(3)`: then `active_speed` counts).
     pub active_speed_ex: u32,
 }
 
