@@ -1,7 +1,15 @@
 //! GPU memory, as numbers.
 
 mod chunks;
+mod entry_cap;
 mod limits;
+mod locate;
+mod windows;
 
 pub use chunks::{Chunk, ChunkError, Chunks, chunks};
+pub use entry_cap::{
+    CapError, CapReports, EntryCap, InlineWishes, MAX_KEY_ENTRIES, inline_bytes, inline_entries, key_entries,
+};
 pub use limits::{Alignment, ChunkLimits, GPU_PAGE_BYTES, LimitsError, MAX_ENTRY_BYTES};
+pub use locate::{LocateError, Located};
+pub use windows::{LengthSum, Window, WindowLimits, Windows, windows};
