@@ -4,6 +4,8 @@ mod chunks;
 mod entry_cap;
 mod limits;
 mod locate;
+mod search;
+mod table;
 mod windows;
 
 pub use chunks::{Chunk, ChunkError, Chunks, chunks};
@@ -12,4 +14,5 @@ pub use entry_cap::{
 };
 pub use limits::{Alignment, ChunkLimits, GPU_PAGE_BYTES, LimitsError, MAX_ENTRY_BYTES};
 pub use locate::{LocateError, Located};
+pub use table::{InsertError, Ordinal, ResizeError, Row, SegmentKey, SegmentTable};
 pub use windows::{LengthSum, Window, WindowLimits, Windows, windows};
