@@ -24,6 +24,9 @@ pub struct AddressRange {
 }
 
 impl AddressRange {
+    /// No address at all, from 0.
+    pub const EMPTY: Self = Self { base: 0, len_bytes: 0 };
+
     /// The range of `len_bytes` from `base`. Length 0 is a range, with no address in it.
     ///
     /// # Errors

@@ -53,14 +53,9 @@ impl Chunk {
     /// The addresses in it.
     pub fn range(self) -> AddressRange {
         // A part of a range that exists ends where that range does, or before.
-        AddressRange::new(self.address, u64::from(self.len_bytes)).unwrap_or(EMPTY)
+        AddressRange::new(self.address, u64::from(self.len_bytes)).unwrap_or(AddressRange::EMPTY)
     }
 }
-
-const EMPTY: AddressRange = match AddressRange::new(0, 0) {
-    Ok(empty) => empty,
-    Err(_) => panic!("an empty range at 0 exists"),
-};
 
 /// The parts of a range, as an exact-size iterator from [`chunks`]. The `part` methods speak of all parts, wherever the
 /// iterator stands.

@@ -1,10 +1,14 @@
 //! GPU memory, as numbers.
 
 mod chunks;
+mod cover;
 mod entry_cap;
+mod growth;
 mod limits;
 mod locate;
+mod plan;
 mod search;
+mod segment;
 mod table;
 mod windows;
 
@@ -14,5 +18,7 @@ pub use entry_cap::{
 };
 pub use limits::{Alignment, ChunkLimits, GPU_PAGE_BYTES, LimitsError, MAX_ENTRY_BYTES};
 pub use locate::{LocateError, Located};
+pub use plan::{PartSource, Plan, PlanError, PlannedPart, PlannedWindow};
+pub use segment::{BoundSegment, StalePlan};
 pub use table::{InsertError, Ordinal, ResizeError, Row, SegmentKey, SegmentTable};
 pub use windows::{LengthSum, Window, WindowLimits, Windows, windows};
