@@ -224,7 +224,11 @@ impl<'options> Stream<'options> {
 
     fn print(&self, seconds: f64) {
         let bytes = 2.0 * self.options.frames as f64 * self.options.size as f64;
-        println!("throughput {:.1} MB/s, {:.0} frames/s", bytes / seconds / 1e6, 2.0 * self.options.frames as f64 / seconds);
+        println!(
+            "throughput {:.1} MB/s, {:.0} frames/s",
+            bytes / seconds / 1e6,
+            2.0 * self.options.frames as f64 / seconds
+        );
         for percentile in [50.0, 90.0, 99.0, 99.9, 100.0] {
             let us = self.latency_ns.value_at_percentile(percentile) as f64 / 1e3;
             println!("latency p{percentile}: {us:.1} us");
@@ -255,7 +259,12 @@ fn check(payload: &[u8], way: usize, number: u64, size: usize) -> anyhow::Result
     let words = rest.chunks_exact(8);
     let tail = words.remainder();
     for (index, word) in words.enumerate() {
-        ensure!(word == state.to_le_bytes(), "frame {number} is corrupt in bytes {} to {}", 8 + 8 * index, 15 + 8 * index);
+        ensure!(
+            word == state.to_le_bytes(),
+            "frame {number} is corrupt in bytes {} to {}",
+            8 + 8 * index,
+            15 + 8 * index
+        );
         state = next(state);
     }
     ensure!(tail == &state.to_le_bytes()[..tail.len()], "frame {number} is corrupt in its last {} bytes", tail.len());
@@ -273,6 +282,9 @@ const fn next(state: u64) -> u64 {
 fn print_teardown(name: &str, teardown: &Teardown) -> anyhow::Result<()> {
     let steps: Vec<_> = teardown.done().map(|step| format!("{step:?}")).collect();
     println!("  {name}: {}", steps.join(" -> "));
+    if let Some(reason) = &teardown.not_drained {
+        println!("  {name}: not drained, so the queue pair went first: {reason}");
+    }
     teardown_order::check(teardown.quiesced, teardown.done())?;
     Ok(())
 }

@@ -265,7 +265,9 @@ impl fmt::Display for Error {
                 "device {device}: MLX5_SINGLE_THREADED=1 is set, and this is not the thread that opened it; unset it, or \
                  stay on one thread"
             ),
-            Self::StorageTaken => f.write_str("this static frame storage is claimed already: give each endpoint its own"),
+            Self::StorageTaken => {
+                f.write_str("this static frame storage is claimed already: give each endpoint its own")
+            }
             Self::Link(error) => error.fmt(f),
             Self::State { device, what } => write!(f, "endpoint on device {device}: {what}"),
             Self::Soft(error) => f.write_str(error),

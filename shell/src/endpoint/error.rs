@@ -72,7 +72,9 @@ impl fmt::Display for EndpointError {
                 f.write_str("; an unreliable queue pair does not tell that its peer is gone: make the link anew")
             }
             EndpointErrorKind::Cancelled => f.write_str("the wait was cancelled"),
-            EndpointErrorKind::NotConnected => f.write_str("it is not connected: exchange destinations and connect first"),
+            EndpointErrorKind::NotConnected => {
+                f.write_str("it is not connected: exchange destinations and connect first")
+            }
             EndpointErrorKind::SecondThread => {
                 f.write_str("MLX5_SINGLE_THREADED=1 is set, and this is not the thread that opened the device")
             }

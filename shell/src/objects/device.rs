@@ -120,8 +120,7 @@ impl<'symbols> DeviceList<'symbols> {
     }
 
     fn open(&self, device: NonNull<Device>, name: &str) -> Result<Arc<DeviceContext>, Error> {
-        let origin =
-            Origin { symbols: Arc::clone(self.symbols), device: Arc::from(name), process: std::process::id() };
+        let origin = Origin { symbols: Arc::clone(self.symbols), device: Arc::from(name), process: std::process::id() };
         // SAFETY: as before; the field is set when the list is made.
         let transport = unsafe { (*device.as_ptr()).transport_type };
         errno::clear();

@@ -148,8 +148,8 @@ pub fn choose(
         GidPolicy::LinkLocal => gids.iter().find(|gid| gid.scope() == Scope::LinkLocal),
         GidPolicy::Index(index) => gids.iter().find(|gid| gid.index == index),
     };
-    let by_lid = port.link_layer() == LinkLayer::INFINIBAND
-        && matches!(policy, GidPolicy::Ipv4Mapped | GidPolicy::RoceV2Global);
+    let by_lid =
+        port.link_layer() == LinkLayer::INFINIBAND && matches!(policy, GidPolicy::Ipv4Mapped | GidPolicy::RoceV2Global);
     match found {
         Some(gid) if !(by_lid && policy == GidPolicy::RoceV2Global) => Ok(Some(*gid)),
         _ if by_lid => Ok(None),
@@ -204,9 +204,8 @@ fn gid_type(context: &DeviceContext, port: u8, index: u8, gid: Gid) -> Option<Gi
     let call = context.symbols().query_gid_ex?;
     let mut entry = GidEntry::default();
     // SAFETY: the context is live; the storage is an entry of the size given.
-    let returned = unsafe {
-        call(context.as_ptr(), port.into(), index.into(), &raw mut entry, 0, size_of::<GidEntry>())
-    };
+    let returned =
+        unsafe { call(context.as_ptr(), port.into(), index.into(), &raw mut entry, 0, size_of::<GidEntry>()) };
     // The table may change between the two calls: a type of another GID is not believed.
     (RawErrno(returned).0 == 0 && entry.gid == gid).then_some(entry.gid_type)
 }

@@ -11,7 +11,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
 use bareverbs_core::link::FrameMemory;
-use bareverbs_core::verbs::{AccessFlags, Mr, Pd};
+use bareverbs_core::verbs::{AccessFlags, Mr};
 
 use crate::errno;
 use crate::error::{CallError, Doing, Error};
@@ -132,14 +132,13 @@ impl MemoryRegion {
         addr: usize,
         len_bytes: usize,
     ) -> Result<Self, Error> {
-        let mr: *mut Mr = handle.as_ptr();
-        // SAFETY: the region is live; its start is the same in every library, which is what is being checked.
-        let (context, pd, mr_addr, length, lkey, rkey) =
-            unsafe { ((*mr).context, (*mr).pd, (*mr).addr, (*mr).length, (*mr).lkey, (*mr).rkey) };
+        // SAFETY: the region is live, and nobody else has it yet; it is laid out alike in every library, which is what is
+        // being checked.
+        let &Mr { context, pd, addr: mr_addr, length, lkey, rkey, .. } = unsafe { handle.raw().as_ref() };
         let device = domain.context().name();
         for (field, expected, got) in [
             ("ibv_mr.context", domain.context().as_ptr().addr(), context.addr()),
-            ("ibv_mr.pd", domain.as_ptr().addr(), pd.cast::<Pd>().addr()),
+            ("ibv_mr.pd", domain.as_ptr().addr(), pd.addr()),
             ("ibv_mr.addr", addr, mr_addr.addr()),
             ("ibv_mr.length", len_bytes, length),
         ] {

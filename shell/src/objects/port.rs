@@ -97,19 +97,21 @@ fn extended_query_port(context: &DeviceContext) -> Option<QueryPortFn> {
 /// operation, and the pointer is not null.
 fn extended_slot(context: *mut Context, slot: ExtendedSlot) -> Option<usize> {
     let abi_compat = ABI_COMPAT_OFFSET?;
+    let abi_compat_word = context.wrapping_byte_add(abi_compat).cast::<usize>();
     // SAFETY: on this target every library's context reaches to `abi_compat`.
-    let abi = unsafe { context.cast::<u8>().add(abi_compat).cast::<usize>().read() };
-    if abi != ABI_IS_EXTENDED {
+    if unsafe { abi_compat_word.read() } != ABI_IS_EXTENDED {
         return None;
     }
+    let recorded = context.wrapping_byte_sub(VERBS_CONTEXT_SZ.distance_bytes).cast::<usize>();
     // SAFETY: an extended context has the recorded size in front of it.
-    let recorded = unsafe { context.cast::<u8>().sub(VERBS_CONTEXT_SZ.distance_bytes).cast::<usize>().read() };
+    let recorded_bytes = unsafe { recorded.read() };
     let context_bytes = abi_compat + size_of::<usize>();
-    if recorded < slot.least_recorded_bytes(context_bytes) {
+    if recorded_bytes < slot.least_recorded_bytes(context_bytes) {
         return None;
     }
+    let operation = context.wrapping_byte_sub(slot.distance_bytes).cast::<usize>();
     // SAFETY: the recorded size reaches to this slot.
-    let word = unsafe { context.cast::<u8>().sub(slot.distance_bytes).cast::<usize>().read() };
+    let word = unsafe { operation.read() };
     (word != 0).then_some(word)
 }
 

@@ -99,7 +99,10 @@ impl QueuePair {
             recv_queue: Arc::clone(recv_queue.shared()),
             domain: Arc::clone(domain),
         };
-        let what = format!("a {:?} queue pair of {} sends and {} receives", init.qp_type, asked.max_send_wr, asked.max_recv_wr);
+        let what = format!(
+            "a {:?} queue pair of {} sends and {} receives",
+            init.qp_type, asked.max_send_wr, asked.max_recv_wr
+        );
         // SAFETY: just returned by this library, or null; errno was cleared.
         let handle = unsafe { Handle::adopt(raw, parents, "ibv_create_qp") }
             .map_err(|error| error.doing(Doing::Create(what)))?;
@@ -147,7 +150,8 @@ impl QueuePair {
             return Ok(());
         }
         let errno = errno::of_return(RawErrno(returned));
-        let port = if transition.state() == QpState::ERR { None } else { Some(attr.ah_attr.port_num.max(attr.port_num)) };
+        let port =
+            if transition.state() == QpState::ERR { None } else { Some(attr.ah_attr.port_num.max(attr.port_num)) };
         let port = port.filter(|port| *port != 0);
         let doing = Doing::Enter { state: transition.state(), attributes: in_words(transition) };
         Err(context.call_error("ibv_modify_qp", errno, port).doing(doing).into())
@@ -175,11 +179,9 @@ impl QueuePair {
 fn self_check(handle: &Handle<Qp>, config: &QueuePairConfig) -> Result<(), Error> {
     let parents = handle.parents();
     let context = parents.domain.context();
-    let qp: *mut Qp = handle.as_ptr();
-    // SAFETY: the queue pair is live; its start is the same in every library, which is what is being checked.
-    let (owner, pd, send_cq, recv_cq) = unsafe { ((*qp).context, (*qp).pd, (*qp).send_cq, (*qp).recv_cq) };
-    // SAFETY: as above.
-    let (qp_num, state, qp_type) = unsafe { ((*qp).qp_num, (*qp).state, (*qp).qp_type) };
+    // SAFETY: the queue pair is live, and nobody else has it yet; its start is the same in every library, which is what is
+    // being checked.
+    let &Qp { context: owner, pd, send_cq, recv_cq, qp_num, state, qp_type, .. } = unsafe { handle.raw().as_ref() };
     for (field, expected, got) in [
         ("ibv_qp.context", context.as_ptr().addr() as u64, owner.addr() as u64),
         ("ibv_qp.pd", parents.domain.as_ptr().addr() as u64, pd.addr() as u64),
@@ -208,7 +210,9 @@ fn read_back(handle: &Handle<Qp>) -> Option<QpCap> {
 fn in_words(transition: &Transition) -> String {
     let attr = &transition.attr;
     match attr.qp_state {
-        QpState::INIT => format!("port {}, pkey index {}, access {:#x}", attr.port_num, attr.pkey_index, attr.qp_access_flags.bits()),
+        QpState::INIT => {
+            format!("port {}, pkey index {}, access {:#x}", attr.port_num, attr.pkey_index, attr.qp_access_flags.bits())
+        }
         QpState::RTR if attr.ah_attr.is_global != 0 => format!(
             "queue pair {} at GID {} from GID index {}, hop limit {}, {:?}, PSN {}",
             attr.dest_qp_num,
@@ -218,7 +222,10 @@ fn in_words(transition: &Transition) -> String {
             attr.path_mtu,
             attr.rq_psn
         ),
-        QpState::RTR => format!("queue pair {} at LID {}, {:?}, PSN {}", attr.dest_qp_num, attr.ah_attr.dlid, attr.path_mtu, attr.rq_psn),
+        QpState::RTR => format!(
+            "queue pair {} at LID {}, {:?}, PSN {}",
+            attr.dest_qp_num, attr.ah_attr.dlid, attr.path_mtu, attr.rq_psn
+        ),
         QpState::RTS => format!("PSN {}", attr.sq_psn),
         _ => "no attribute".into(),
     }

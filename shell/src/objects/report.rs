@@ -40,10 +40,9 @@ impl fmt::Display for DropFailure {
             Self::Quiesce { device, qp_num, reason } => {
                 write!(f, "while dropping: queue pair {qp_num} on device {device} could not be drained: {reason}")
             }
-            Self::Leaked { device, len_bytes } => write!(
-                f,
-                "while dropping: {len_bytes} bytes that device {device} may still write are kept, not freed"
-            ),
+            Self::Leaked { device, len_bytes } => {
+                write!(f, "while dropping: {len_bytes} bytes that device {device} may still write are kept, not freed")
+            }
         }
     }
 }

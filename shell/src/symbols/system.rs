@@ -154,10 +154,7 @@ mod tests {
     #[test]
     fn a_library_that_is_no_verbs_library_is_refused_by_the_first_symbol_it_lacks() {
         let error = load_library("libm.so.6").expect_err("libm has no verbs");
-        assert_eq!(
-            error,
-            LoadError::MissingSymbol { library: "libm.so.6".into(), symbol: "ibv_get_device_list" }
-        );
+        assert_eq!(error, LoadError::MissingSymbol { library: "libm.so.6".into(), symbol: "ibv_get_device_list" });
     }
 
     #[test]
