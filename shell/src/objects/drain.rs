@@ -3,6 +3,10 @@
 //! The queue pair is moved to the error state; then one marker is posted on each of its queues, and it is drained when both
 //! were polled: requests of one queue complete in order, and flushed unsignalled sends that had succeeded never complete,
 //! so that nothing else would tell.
+//!
+//! A provider that posts receives without a system call (soft-RoCE's) does not tell the kernel of a receive posted in the
+//! error state, so its marker would lie there for ever. Moving the queue pair to the error state once more makes the kernel
+//! look (measured on Linux 6.1); elsewhere it changes nothing.
 
 use std::time::Duration;
 
@@ -33,6 +37,7 @@ pub(crate) fn drain(
     let mut seen = [false; 2];
     let mut room = [Wc::default(); 32];
     let mut waiting = Wait::at_most(limit).begin();
+    let mut asked_again = false;
     loop {
         let completions = queue.poll(&mut room).map_err(|error| error.to_string())?;
         let any = completions.len() != 0;
@@ -45,6 +50,11 @@ pub(crate) fn drain(
         }
         if seen == [true, true] {
             return Ok(());
+        }
+        if !any && !asked_again {
+            asked_again = true;
+            // What it answers does not matter: if the markers do not come, the deadline says so.
+            let _ = queue_pair.modify(&Transition::to_error());
         }
         if !any && let Err(ended) = waiting.idle() {
             return Err(match ended {

@@ -1,0 +1,326 @@
+//! What a device does with posted requests: sends go out, receives fill, completions appear.
+//!
+//! Each function takes one step on one queue pair. When which step is taken is decided in [`crate::soft::schedule`].
+
+use bareverbs_core::verbs::{Be32, QpState, Sge, Wc, WcFlags, WcOpcode, WcStatus, WrOpcode};
+
+use crate::soft::bytes::Span;
+use crate::soft::completion::{Direction, Entry};
+use crate::soft::message_faults::{Held, MessageFault};
+use crate::soft::profile::FRAME_BYTES;
+use crate::soft::queue_pair::{Peer, ReceiveRequest, SendRequest};
+use crate::soft::queue_state::hears;
+use crate::soft::state::State;
+
+/// A message's bytes, where they are.
+#[derive(Clone, Copy)]
+enum Parts<'message> {
+    /// In registered memory of the sender's domain.
+    Entries { domain: u32, entries: &'message [Sge] },
+    /// In the fabric's own memory.
+    Bytes(&'message [u8]),
+}
+
+/// A message on its way.
+#[derive(Clone, Copy)]
+struct Message<'message> {
+    parts: Parts<'message>,
+    length_bytes: u32,
+    immediate: Option<Be32>,
+    from_device: u32,
+}
+
+/// Where a message went: the index of the queue pair whose receive it ended.
+pub(super) type Arrival = Option<u32>;
+
+impl State {
+    /// Whether the next send of a queue pair can be taken up.
+    pub(super) fn may_transmit(&self, index: u32) -> bool {
+        let Some(pair) = self.pairs.get(index) else { return false };
+        if pair.sends.waiting() == 0 {
+            return false;
+        }
+        match pair.state {
+            QpState::ERR => true,
+            QpState::RTS if pair.profile.send_waits_for_receive() => pair
+                .peer
+                .and_then(|peer| self.pairs.get(self.find_peer(peer)?))
+                .is_some_and(|peer| hears(peer.state) && peer.receives.waiting() > 0),
+            QpState::RTS => true,
+            _ => false,
+        }
+    }
+
+    /// Takes up the next send of a queue pair: its bytes are read now.
+    pub(super) fn transmit(&mut self, index: u32) -> Arrival {
+        let pair = self.pairs.get_mut(index)?;
+        let (place, request) = pair.sends.to_do()?;
+        if pair.state == QpState::ERR {
+            pair.sends.mark_done(|request| request.status = WcStatus::WR_FLUSH_ERR);
+            return None;
+        }
+        let entries = pair.sends.take_entries();
+        let inline = std::mem::take(&mut pair.inline);
+        let own_entries = pair.sends.of_request(&entries, place);
+        let inline_room = pair.cap.max_inline_data as usize;
+        let parts = if request.inline {
+            Parts::Bytes(&inline[place * inline_room..][..request.length_bytes as usize])
+        } else {
+            Parts::Entries { domain: pair.domain, entries: own_entries }
+        };
+        let outcome = self.send(index, &request, parts);
+        let pair = self.pairs.get_mut(index)?;
+        pair.sends.restore(entries);
+        pair.inline = inline;
+        pair.sends.mark_done(|request| request.status = outcome.err().unwrap_or(WcStatus::SUCCESS));
+        if outcome.is_err() {
+            pair.state = QpState::ERR;
+        }
+        outcome.ok().flatten()
+    }
+
+    /// Sends a message, or says why the sender's own side cannot.
+    fn send(&mut self, index: u32, request: &SendRequest, parts: Parts<'_>) -> Result<Arrival, WcStatus> {
+        let pair = self.pairs.get_mut(index).ok_or(WcStatus::GENERAL_ERR)?;
+        let device = self.devices.get(pair.device as usize).ok_or(WcStatus::GENERAL_ERR)?;
+        let port = device.port(pair.attr.port_num).ok_or(WcStatus::GENERAL_ERR)?;
+        let immediate = match request.opcode {
+            WrOpcode::SEND_WITH_IMM if pair.profile.carries_immediate() => Some(request.immediate),
+            WrOpcode::SEND | WrOpcode::SEND_WITH_IMM => None,
+            _ if pair.profile.checks_opcode() => return Err(WcStatus::LOC_QP_OP_ERR),
+            _ => None,
+        };
+        if request.length_bytes > port.max_message_bytes {
+            return Err(WcStatus::LOC_LEN_ERR);
+        }
+        if let Parts::Entries { domain, entries } = parts {
+            self.regions.check_read(domain, entries)?;
+        }
+        let fault = self.faults.on_message();
+        let sends = device.is_active(pair.attr.port_num);
+        let message = Message { parts, length_bytes: request.length_bytes, immediate, from_device: pair.device };
+        let Some(mut peer) = pair.peer.filter(|_| sends) else { return Ok(None) };
+        let Some(found) = self.find_peer(peer) else { return Ok(None) };
+        if peer.guess != found {
+            peer.guess = found;
+            if let Some(pair) = self.pairs.get_mut(index) {
+                pair.peer = Some(peer);
+            }
+        }
+        match fault {
+            None if self.faults.held.is_empty() => Ok(self.arrive(found, &message)),
+            fault => Ok(self.arrive_with(fault, peer, found, &message)),
+        }
+    }
+
+    /// The queue pair that a peer is, if there is one.
+    #[inline]
+    fn find_peer(&self, peer: Peer) -> Option<u32> {
+        let is_it = |index: &u32| {
+            self.pairs.get(*index).is_some_and(|pair| pair.number == peer.number && pair.device == peer.device)
+        };
+        if is_it(&peer.guess) { Some(peer.guess) } else { (0..self.pairs.bound()).find(is_it) }
+    }
+
+    /// Lets a message arrive as a fault has it, and what waited for it after it.
+    #[cold]
+    fn arrive_with(&mut self, fault: Option<MessageFault>, peer: Peer, found: u32, message: &Message<'_>) -> Arrival {
+        let target = (peer.device, peer.number);
+        let wait = match fault {
+            Some(MessageFault::Drop) => return None,
+            Some(MessageFault::Reorder) => Some(Some(1)),
+            Some(MessageFault::Delay { messages }) => Some(Some(messages)),
+            Some(MessageFault::Hold) => Some(None),
+            Some(MessageFault::Duplicate | MessageFault::Corrupt { .. }) | None => None,
+        };
+        if let Some(wait) = wait.filter(|wait| *wait != Some(0)) {
+            let (bytes, immediate) = (self.copy_out(message), message.immediate);
+            self.faults.held.push(Held { bytes, immediate, target, from_device: message.from_device, wait });
+            return None;
+        }
+        let arrival = match fault {
+            Some(MessageFault::Corrupt { offset_bytes }) => {
+                let mut bytes = self.copy_out(message);
+                let at = (offset_bytes as usize).min(bytes.len().saturating_sub(1));
+                if let Some(byte) = bytes.get_mut(at) {
+                    *byte ^= 1;
+                }
+                self.arrive(found, &Message { parts: Parts::Bytes(&bytes), ..*message })
+            }
+            _ => self.arrive(found, message),
+        };
+        if fault == Some(MessageFault::Duplicate) {
+            self.arrive(found, message);
+        }
+        for held in self.faults.due_after_arrival(target) {
+            self.arrive_late(&held);
+        }
+        arrival
+    }
+
+    /// Lets a message arrive that was kept back.
+    pub(super) fn arrive_late(&mut self, held: &Held) -> Arrival {
+        let (device, number) = held.target;
+        let found = self.find_peer(Peer { device, number, guess: 0 })?;
+        let message = Message {
+            parts: Parts::Bytes(&held.bytes),
+            length_bytes: held.bytes.len() as u32,
+            immediate: held.immediate,
+            from_device: held.from_device,
+        };
+        self.arrive(found, &message)
+    }
+
+    fn copy_out(&self, message: &Message<'_>) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(message.length_bytes as usize);
+        match message.parts {
+            Parts::Bytes(own) => bytes.extend_from_slice(own),
+            Parts::Entries { domain, entries } => {
+                for span in entries.iter().filter_map(|entry| self.regions.span(domain, entry).ok()) {
+                    span.append_to(&mut bytes);
+                }
+            }
+        }
+        bytes
+    }
+
+    /// Lets a message arrive: it ends the next posted receive, or nobody hears of it.
+    #[inline]
+    fn arrive(&mut self, index: u32, message: &Message<'_>) -> Arrival {
+        let pair = self.pairs.get_mut(index)?;
+        let device = self.devices.get(pair.device as usize)?;
+        let expected = pair.peer.is_some_and(|peer| peer.device == message.from_device);
+        if !hears(pair.state) || !expected || !device.is_active(pair.attr.port_num) {
+            return None;
+        }
+        let (place, request) = pair.receives.to_do()?;
+        let (profile, domain) = (pair.profile, pair.domain);
+        let entries = pair.receives.take_entries();
+        let own_entries = pair.receives.of_request(&entries, place);
+        let outcome = profile
+            .fit(message.length_bytes, request.room_bytes)
+            .and_then(|()| self.regions.check_write(domain, own_entries, message.length_bytes))
+            .and_then(|()| self.fill(domain, own_entries, message));
+        let pair = self.pairs.get_mut(index)?;
+        pair.receives.restore(entries);
+        let whole_frames = profile.whole_frames();
+        pair.receives.mark_done(|request| {
+            request.status = outcome.err().unwrap_or(WcStatus::SUCCESS);
+            request.byte_len = message.length_bytes;
+            if whole_frames {
+                request.byte_len = message.length_bytes.next_multiple_of(FRAME_BYTES).min(request.room_bytes);
+            }
+            request.immediate = message.immediate.unwrap_or_default();
+            request.flags = if message.immediate.is_some() { WcFlags::WITH_IMM } else { WcFlags::empty() };
+        });
+        if outcome.is_err() {
+            pair.state = QpState::ERR;
+        }
+        Some(index)
+    }
+
+    /// Writes a message into the entries of a receive.
+    #[inline]
+    fn fill(&self, domain: u32, entries: &[Sge], message: &Message<'_>) -> Result<(), WcStatus> {
+        let mut at = 0;
+        let mut write = |mut rest: Span<'_>| {
+            let end = at + rest.len() as u32;
+            let start = std::mem::replace(&mut at, end);
+            self.regions.each_part(domain, entries, start, end, |mut room| {
+                let (now, later) = rest.split(room.len());
+                room.write(now);
+                rest = later;
+            })
+        };
+        match message.parts {
+            Parts::Bytes(bytes) => write(Span::from(bytes)),
+            Parts::Entries { domain, entries } => {
+                entries.iter().try_for_each(|entry| write(self.regions.span(domain, entry)?))
+            }
+        }
+    }
+
+    /// Whether a posted receive can be flushed.
+    pub(super) fn may_flush(&self, index: u32) -> bool {
+        self.pairs.get(index).is_some_and(|pair| pair.state == QpState::ERR && pair.receives.waiting() > 0)
+    }
+
+    /// Flushes the next posted receive.
+    pub(super) fn flush_receive(&mut self, index: u32) {
+        if let Some(pair) = self.pairs.get_mut(index).filter(|pair| pair.receives.waiting() > 0) {
+            pair.receives.mark_done(|request| request.status = WcStatus::WR_FLUSH_ERR);
+        }
+    }
+
+    /// Reports the next send that is done; false if there is none.
+    #[inline]
+    pub(super) fn report_send(&mut self, index: u32) -> bool {
+        let Some(pair) = self.pairs.get_mut(index) else { return false };
+        let Some((number, request)) = pair.sends.to_report() else { return false };
+        pair.sends.mark_reported();
+        if request.makes_completion() {
+            let wc = send_completion(&request, pair.number);
+            let (queue, life) = (pair.send_cq, pair.life);
+            self.complete(queue, Entry { wc, queue_pair: index, life, direction: Direction::Send, number });
+        }
+        true
+    }
+
+    /// Reports the next receive that is done; false if there is none.
+    #[inline]
+    pub(super) fn report_receive(&mut self, index: u32) -> bool {
+        let Some(pair) = self.pairs.get_mut(index) else { return false };
+        let Some((number, request)) = pair.receives.to_report() else { return false };
+        pair.receives.mark_reported();
+        let wc = receive_completion(&request, pair.number);
+        let (queue, life) = (pair.recv_cq, pair.life);
+        self.complete(queue, Entry { wc, queue_pair: index, life, direction: Direction::Receive, number });
+        true
+    }
+
+    /// Puts a completion into its queue. Where the queue overflows, the queue pair fails with it.
+    #[inline]
+    fn complete(&mut self, queue: u32, mut entry: Entry) {
+        self.schedule.spoil_undefined(&mut entry.wc);
+        let put = self.queues.get_mut(queue).map(|queue| queue.push(entry));
+        if let Some(Err(_)) = put
+            && let Some(pair) = self.pairs.get_mut(entry.queue_pair)
+        {
+            pair.state = QpState::ERR;
+        }
+    }
+
+    /// Takes a completion out of a queue, and frees the slots that it ends.
+    #[inline]
+    pub(super) fn take_completion(&mut self, queue: u32) -> Option<Wc> {
+        let entry = self.queues.get_mut(queue)?.pop()?;
+        if let Some(pair) = self.pairs.get_mut(entry.queue_pair).filter(|pair| pair.life == entry.life) {
+            match entry.direction {
+                Direction::Send => pair.sends.recycle_through(entry.number),
+                Direction::Receive => pair.receives.recycle_through(entry.number),
+            }
+        }
+        Some(entry.wc)
+    }
+}
+
+fn send_completion(request: &SendRequest, qp_num: u32) -> Wc {
+    let opcode = match request.opcode {
+        WrOpcode::RDMA_WRITE | WrOpcode::RDMA_WRITE_WITH_IMM => WcOpcode::RDMA_WRITE,
+        _ => WcOpcode::SEND,
+    };
+    Wc { wr_id: request.wr_id, status: request.status, opcode, qp_num, byte_len: request.length_bytes, ..Wc::default() }
+}
+
+fn receive_completion(request: &ReceiveRequest, qp_num: u32) -> Wc {
+    Wc {
+        wr_id: request.wr_id,
+        status: request.status,
+        opcode: WcOpcode::RECV,
+        byte_len: request.byte_len,
+        imm_data: request.immediate,
+        qp_num,
+        wc_flags: request.flags,
+        ..Wc::default()
+    }
+}

@@ -1,0 +1,148 @@
+//! The C functions that stand in the table, and what is common to all of them.
+//!
+//! Each finds its fabric by the handle it was given, asks the plan whether to fail, does its work on the fabric's state,
+//! and records the call. A handle that is not alive is answered with EINVAL and noted as misuse.
+
+pub(super) mod data_path;
+pub(super) mod devices;
+pub(super) mod memory;
+pub(super) mod queries;
+pub(super) mod queues;
+pub(super) mod slots;
+
+use std::ffi::c_int;
+use std::ptr::with_exposed_provenance_mut;
+use std::sync::{Mutex, PoisonError};
+
+use crate::soft::handles::{self, Kind};
+use crate::soft::plan::Answer;
+use crate::soft::record::{Call, Detail};
+use crate::soft::state::State;
+use crate::soft::{errno, worlds};
+
+/// Handles that never were any: no fabric to note them with.
+static STRAY: Mutex<Vec<String>> = Mutex::new(Vec::new());
+/// Most strays that are kept.
+const STRAYS_KEPT: usize = 1024;
+
+/// The uses of handles that no fabric of this process ever gave out, null among them, the latest 1024.
+pub fn stray_misuse() -> Vec<String> {
+    STRAY.lock().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+fn note_stray(symbol: &str, kind: Kind, handle: usize) {
+    let mut stray = STRAY.lock().unwrap_or_else(PoisonError::into_inner);
+    if stray.len() == STRAYS_KEPT {
+        stray.remove(0);
+    }
+    stray.push(format!("{symbol}: {handle:#x} never was a {}", kind.name()));
+}
+
+/// A call: who is called, on what, with what.
+struct Asked {
+    symbol: &'static str,
+    kind: Kind,
+    handle: usize,
+    /// Whether it makes something: then the handle is the first parent.
+    makes: bool,
+    more_parents: [usize; 2],
+    detail: Detail,
+}
+
+impl Asked {
+    fn on(symbol: &'static str, kind: Kind, handle: usize) -> Self {
+        Self { symbol, kind, handle, makes: false, more_parents: [0; 2], detail: Detail::None }
+    }
+
+    fn making(symbol: &'static str, kind: Kind, handle: usize) -> Self {
+        Self { makes: true, ..Self::on(symbol, kind, handle) }
+    }
+
+    fn with(self, detail: Detail) -> Self {
+        Self { detail, ..self }
+    }
+
+    /// Makes the call: `run` is told the object's index, and answers with what it made, or 0, or the errno of its refusal.
+    fn call(&self, run: impl FnOnce(&mut State, u32) -> Result<usize, c_int>) -> Result<usize, Answer> {
+        let refusal = Err(Answer::returned(libc::EINVAL));
+        let Some(place) = handles::find(self.kind, self.handle) else {
+            note_stray(self.symbol, self.kind, self.handle);
+            return refusal;
+        };
+        let answer = worlds::with(place.slot, |state| {
+            let outcome = if !state.is_live(self.kind, place.index, self.handle) {
+                state.note_misuse(self.symbol, self.kind, self.handle);
+                refusal
+            } else if let Some(answer) = state.plan.on_call(self.symbol) {
+                Err(answer)
+            } else {
+                run(state, place.index).map_err(|number| match number {
+                    0 => Answer { errno: None, ..Answer::null(0) },
+                    number => Answer::returned(number),
+                })
+            };
+            self.record(state, outcome);
+            outcome
+        });
+        answer.unwrap_or(refusal)
+    }
+
+    fn record(&self, state: &mut State, outcome: Result<usize, Answer>) {
+        let [second, third] = self.more_parents;
+        let (handle, parents) = match (self.makes, outcome) {
+            (true, made) => (made.unwrap_or(0), [self.handle, second, third]),
+            (false, _) => (self.handle, [0; 3]),
+        };
+        let returned = match outcome {
+            Ok(_) => 0,
+            Err(_) if self.makes => -1,
+            Err(answer) => answer.returned,
+        };
+        let errno = outcome.err().and_then(|answer| answer.errno_left(self.makes));
+        state.record.add(Call {
+            number: 0,
+            symbol: self.symbol,
+            handle,
+            parents,
+            detail: self.detail,
+            returned,
+            errno,
+        });
+    }
+}
+
+impl Answer {
+    /// What it leaves in `errno`.
+    const fn errno_left(self, makes: bool) -> Option<c_int> {
+        match self.errno {
+            None if makes && self.returned != -1 => Some(self.returned.saturating_abs()),
+            errno => errno,
+        }
+    }
+}
+
+/// What a call that makes something returns.
+fn pointer<T>(outcome: Result<usize, Answer>) -> *mut T {
+    match outcome {
+        Ok(handle) => with_exposed_provenance_mut(handle),
+        Err(answer) => {
+            if let Some(number) = answer.errno_left(true) {
+                errno::set(number);
+            }
+            std::ptr::null_mut()
+        }
+    }
+}
+
+/// What a call that answers with a status returns.
+fn status(outcome: Result<usize, Answer>) -> c_int {
+    match outcome {
+        Ok(_) => 0,
+        Err(answer) => {
+            if let Some(number) = answer.errno_left(false) {
+                errno::set(number);
+            }
+            answer.returned
+        }
+    }
+}

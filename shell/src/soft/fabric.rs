@@ -1,0 +1,183 @@
+//! The handle by which a test or a program makes a fabric, tells it things and asks what happened.
+
+use std::ffi::c_char;
+use std::sync::Arc;
+
+use bareverbs_core::verbs::{Device, NodeType, PortState};
+
+use crate::soft::config::{SoftConfig, SoftError};
+use crate::soft::device::{GidSlot, SoftDevice, SoftPort};
+use crate::soft::handles::{self, Place};
+use crate::soft::message_faults::MessageFault;
+use crate::soft::pairs::FIRST_NUMBER;
+use crate::soft::plan::Answer;
+use crate::soft::record::Call;
+use crate::soft::state::{DeviceState, LiveCounts, State};
+use crate::soft::{table, worlds};
+use crate::symbols::Symbols;
+
+/// A software fabric. Clones control the same one.
+///
+/// Its entry points stay callable after the last clone is dropped, for as long as a table of them or an object made through
+/// them lives; and they never become dangling: called even later they answer with errors.
+#[derive(Clone, Debug)]
+pub struct SoftFabric(Arc<Control>);
+
+#[derive(Debug)]
+struct Control {
+    slot: u32,
+    symbols: Arc<Symbols>,
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        worlds::abandon(self.slot);
+    }
+}
+
+impl SoftFabric {
+    /// Makes a fabric.
+    ///
+    /// # Errors
+    /// [`SoftError`] where the description cannot be, or where this process has too many fabrics.
+    pub fn new(config: SoftConfig) -> Result<Self, SoftError> {
+        let config = config.checked()?;
+        let library: Arc<str> = "software fabric".into();
+        let slot = worlds::claim(|slot| {
+            let devices = (0..).zip(&config.devices).map(|(index, device)| make_device(Place { slot, index }, device));
+            State::new(slot, &config, devices.collect(), Arc::clone(&library))
+        })?;
+        let symbols = Arc::new(table::symbols(slot, library, &config.missing));
+        Ok(Self(Arc::new(Control { slot, symbols })))
+    }
+
+    /// The table of entry points.
+    pub fn symbols(&self) -> Arc<Symbols> {
+        Arc::clone(&self.0.symbols)
+    }
+
+    /// Runs on the state; the fabric is there as long as this handle is.
+    fn with<R>(&self, action: impl FnOnce(&mut State) -> R) -> R {
+        worlds::with(self.0.slot, action).expect("a fabric lives as long as its control handle")
+    }
+
+    /// The calls recorded, oldest first.
+    pub fn record(&self) -> Vec<Call> {
+        self.with(|state| state.record.calls())
+    }
+
+    /// Forgets the calls recorded so far.
+    pub fn clear_record(&self) {
+        self.with(|state| state.record.clear());
+    }
+
+    /// How many objects are alive.
+    pub fn live(&self) -> LiveCounts {
+        self.with(|state| state.live())
+    }
+
+    /// What was done to handles that must not be: used or destroyed after destruction, closed with children, mixed between
+    /// contexts. In order, in words.
+    pub fn misuse(&self) -> Vec<String> {
+        self.with(|state| state.misuse.clone())
+    }
+
+    /// Makes the `nth` call of an entry point from now fail, counted from 1. The name is C's (`ibv_reg_mr`); the inline
+    /// ones have theirs too (`ibv_post_send`).
+    ///
+    /// A call that fails so does nothing, but for a post that is told otherwise ([`Answer::bad_wr`]).
+    ///
+    /// # Panics
+    /// If no entry point has that name, or `nth` is 0.
+    pub fn fail(&self, symbol: &str, nth: u64, answer: Answer) {
+        self.with(|state| state.plan.add(symbol, nth, false, answer));
+    }
+
+    /// Makes the `nth` call of an entry point from now, counted from 1, and all after it fail.
+    ///
+    /// # Panics
+    /// If no entry point has that name, or `nth` is 0.
+    pub fn fail_from(&self, symbol: &str, nth: u64, answer: Answer) {
+        self.with(|state| state.plan.add(symbol, nth, true, answer));
+    }
+
+    /// Drops the failures planned so far.
+    pub fn clear_plan(&self) {
+        self.with(|state| state.plan.clear());
+    }
+
+    /// Plans what becomes of the `nth` message from now, counted from 1 over all queue pairs of the fabric. A send that
+    /// fails at its own end is no message.
+    ///
+    /// # Panics
+    /// If `nth` is 0.
+    pub fn message_fault(&self, nth: u64, fault: MessageFault) {
+        self.with(|state| state.faults.add(nth, fault));
+    }
+
+    /// Lets the messages arrive that [`MessageFault::Hold`] kept, and says how many found a receive.
+    pub fn release_held(&self) -> usize {
+        self.with(|state| {
+            let held = state.faults.release();
+            let arrived = held.iter().filter(|held| state.arrive_late(held).is_some()).count();
+            state.after_change();
+            arrived
+        })
+    }
+
+    /// Changes the state of a port, counted from 1.
+    ///
+    /// # Panics
+    /// If there is no such device or port.
+    pub fn set_port_state(&self, device: &str, port: u8, to: PortState) {
+        self.change_port(device, port, |port| port.state = to);
+    }
+
+    /// Replaces a port's GID table. Queue pairs that are connected stay so.
+    ///
+    /// # Panics
+    /// If there is no such device or port.
+    pub fn set_gids(&self, device: &str, port: u8, gids: Vec<GidSlot>) {
+        self.change_port(device, port, |port| port.gids = gids);
+    }
+
+    fn change_port(&self, device: &str, port: u8, change: impl FnOnce(&mut SoftPort)) {
+        let changed = self.with(|state| {
+            let device = state.devices.iter_mut().find(|known| known.name == device)?;
+            change(device.ports.get_mut(usize::from(port).checked_sub(1)?)?);
+            Some(())
+        });
+        assert!(changed.is_some(), "there is no port {port} of a device {device:?}");
+    }
+}
+
+fn make_device(place: Place, device: &SoftDevice) -> DeviceState {
+    let name = |prefix: &str| {
+        let mut chars: [c_char; 64] = [0; 64];
+        for (to, from) in chars.iter_mut().zip(prefix.bytes().chain(device.name.bytes())).take(63) {
+            *to = from as c_char;
+        }
+        chars
+    };
+    let body = Device {
+        _ops: bareverbs_core::verbs::device::DeviceOps { _dummy1: std::ptr::null_mut(), _dummy2: std::ptr::null_mut() },
+        node_type: NodeType::CA,
+        transport_type: device.profile.transport(),
+        name: name(""),
+        dev_name: name("uverbs_"),
+        dev_path: [0; 256],
+        ibdev_path: [0; 256],
+    };
+    DeviceState {
+        handle: handles::create(place, body),
+        name: device.name.clone(),
+        guid: device.guid,
+        profile: device.profile,
+        limits: device.limits,
+        ports: device.ports.clone(),
+        queue_pairs: 0,
+        regions: 0,
+        next_number: FIRST_NUMBER,
+        references: 0,
+    }
+}

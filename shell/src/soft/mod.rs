@@ -1,0 +1,63 @@
+//! The embedded default: RDMA with no RDMA.
+//!
+//! A [`SoftFabric`] fills the same [`Symbols`](crate::symbols::Symbols) table that a system's library fills, with C
+//! functions of our own over objects in this process, laid out at full platform size. What runs above cannot tell the
+//! difference, so what is tested here is the code that runs on hardware. It lives in one process.
+//!
+//! It serves unreliable connected queue pairs: SEND, and SEND with immediate. The rules it follows are those that were
+//! measured on soft-RoCE; where soft-RoCE is laxer than hardware, it is as strict as hardware.
+//!
+//! - It is deterministic: no threads, no clock, seeded randomness. Work moves inside posts and polls.
+//! - It can be nasty ([`Mode::Adversarial`]), fail on demand ([`SoftFabric::fail`]), lose and mangle messages
+//!   ([`SoftFabric::message_fault`]), and pretend to be a Thunderbolt device of a Mac ([`SoftDevice::thunderbolt`]).
+//! - A handle that was destroyed is known as such: a second destruction, or a use, is answered with EINVAL and noted
+//!   ([`SoftFabric::misuse`]).
+//! - Many fabrics live beside each other, so that tests run in parallel.
+//!
+//! This folder and the shell's owning handles never import each other: they meet in the table.
+//!
+//! ```
+//! use bareverbs_shell::soft::{SoftConfig, SoftFabric};
+//!
+//! let fabric = SoftFabric::new(SoftConfig::default())?;
+//! let symbols = fabric.symbols();
+//! assert_eq!(&*symbols.library, "software fabric");
+//! # Ok::<(), bareverbs_shell::soft::SoftError>(())
+//! ```
+
+mod bytes;
+mod c_objects;
+mod completion;
+mod config;
+mod device;
+mod engine;
+mod entry;
+mod errno;
+mod fabric;
+mod handles;
+mod message_faults;
+mod objects;
+mod pairs;
+mod plan;
+mod profile;
+mod queue_pair;
+mod queue_state;
+mod record;
+mod regions;
+mod rng;
+mod schedule;
+mod slab;
+mod state;
+mod table;
+mod work_queue;
+mod worlds;
+
+pub use config::{Mode, Record, SoftConfig, SoftError};
+pub use device::{GidSlot, Limits, SoftDevice, SoftPort};
+pub use entry::stray_misuse;
+pub use fabric::SoftFabric;
+pub use message_faults::MessageFault;
+pub use plan::{Answer, BadWr};
+pub use profile::Profile;
+pub use record::{Call, Detail};
+pub use state::LiveCounts;

@@ -1,0 +1,97 @@
+//! The table of entry points that a fabric supplies.
+
+use std::ffi::c_char;
+use std::sync::Arc;
+
+use bareverbs_core::verbs::WcStatus;
+
+use crate::soft::entry::slots::{SlotEntries, entries};
+use crate::soft::entry::{devices, memory, queries, queues};
+use crate::symbols::Symbols;
+
+/// The table of the fabric in a slot, without the optional entry points named in `missing`.
+///
+/// Completion channels, asynchronous events, dma-buf regions and the extended work request interface are not there.
+pub(super) fn symbols(slot: u32, library: Arc<str>, missing: &[&str]) -> Symbols {
+    let SlotEntries { get_device_list, free_device_list, fork_init } = entries(slot);
+    let has = |name: &str| !missing.contains(&name);
+    Symbols {
+        library,
+        get_device_list,
+        free_device_list,
+        get_device_name: devices::get_device_name,
+        open_device: devices::open_device,
+        close_device: devices::close_device,
+        alloc_pd: memory::alloc_pd,
+        dealloc_pd: memory::dealloc_pd,
+        reg_mr: memory::reg_mr,
+        dereg_mr: memory::dereg_mr,
+        create_cq: queues::create_cq,
+        destroy_cq: queues::destroy_cq,
+        create_qp: queues::create_qp,
+        modify_qp: queues::modify_qp,
+        destroy_qp: queues::destroy_qp,
+        query_port: queries::query_port,
+        query_gid: queries::query_gid,
+        wc_status_str: has("ibv_wc_status_str").then_some(wc_status_str),
+        query_device: has("ibv_query_device").then_some(queries::query_device),
+        query_qp: has("ibv_query_qp").then_some(queues::query_qp),
+        reg_mr_iova2: has("ibv_reg_mr_iova2").then_some(memory::reg_mr_iova2),
+        reg_dmabuf_mr: None,
+        qp_to_qp_ex: None,
+        create_comp_channel: None,
+        destroy_comp_channel: None,
+        get_cq_event: None,
+        ack_cq_events: None,
+        get_async_event: None,
+        ack_async_event: None,
+        get_device_guid: has("ibv_get_device_guid").then_some(devices::get_device_guid),
+        fork_init: has("ibv_fork_init").then_some(fork_init),
+        query_gid_ex: has("_ibv_query_gid_ex").then_some(queries::query_gid_ex),
+    }
+}
+
+extern "C" fn wc_status_str(status: WcStatus) -> *const c_char {
+    const TEXTS: [&std::ffi::CStr; 24] = [
+        c"success",
+        c"local length error",
+        c"local QP operation error",
+        c"local EE context operation error",
+        c"local protection error",
+        c"Work Request Flushed Error",
+        c"memory management operation error",
+        c"bad response error",
+        c"local access error",
+        c"remote invalid request error",
+        c"remote access error",
+        c"remote operation error",
+        c"transport retry counter exceeded",
+        c"RNR retry counter exceeded",
+        c"local RDD violation error",
+        c"remote invalid RD request",
+        c"aborted error",
+        c"invalid EE context number",
+        c"invalid EE context state",
+        c"fatal error",
+        c"response timeout error",
+        c"general error",
+        c"TM error",
+        c"TM software rendezvous",
+    ];
+    TEXTS.get(status.0 as usize).copied().unwrap_or(c"unknown").as_ptr()
+}
+
+#[cfg(test)]
+#[allow(unsafe_code, reason = "to read a C string")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statuses_have_the_words_that_core_knows_them_by() {
+        for number in 0..=24 {
+            // SAFETY: a C string that lives as long as the process.
+            let text = unsafe { std::ffi::CStr::from_ptr(wc_status_str(WcStatus(number))) };
+            assert_eq!(text.to_str(), Ok(WcStatus(number).text()));
+        }
+    }
+}

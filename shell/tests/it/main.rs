@@ -1,0 +1,3 @@
+//! The shell's integration tests, one binary.
+
+mod soft;
