@@ -180,7 +180,6 @@ fn parts_merge_when_the_segments_room_runs_short_before_the_keys_entries_do() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
     #[test]
     fn any_steps_agree_with_the_twin(
         steps in prop::collection::vec(prop_oneof![6 => 1..40u64, 2 => 1..3000u64, 1 => 1..60_000u64], 1..40),
@@ -203,8 +202,10 @@ proptest! {
         let mut served = Served::bind(&mut device, range(BASE, steps[0]), tiny_limits(max, cap)).unwrap();
         let mut total = steps[0];
         for step in &steps[1..] {
+            if served.segment.plan_growth(range(BASE, total + step)).is_err() {
+                break; // no room for more windows
+            }
             total += step;
-            prop_assume!(served.segment.plan_growth(range(BASE, total)).is_ok());
             served.grow(&mut device, range(BASE, total)).unwrap();
         }
         let asked = range(BASE + from, len);

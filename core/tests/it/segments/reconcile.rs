@@ -74,7 +74,9 @@ fn must_refuse(scan: Scan<'_>, index: usize) -> bool {
                 covered.base() <= segment.address && end(segment) <= top
             }
         };
-        segment.size_bytes > 0 && end(segment) <= 1 << 64 && segment.ordinal < Ordinal(2) && looked_at
+        // Regions of at most 4 bytes, and no more of them than 32 bits count.
+        let countable = segment.size_bytes.div_ceil(4) <= u64::from(u32::MAX);
+        segment.size_bytes > 0 && countable && end(segment) <= 1 << 64 && segment.ordinal < Ordinal(2) && looked_at
     };
     let this = &scan.segments[index];
     let overlapped = scan.segments[..index]
