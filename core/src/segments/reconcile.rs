@@ -252,7 +252,7 @@ where
         if self.scan.covers.part_of(row.range).is_none() {
             return false;
         }
-        let mut mapped = false;
+        let (mut mapped, mut displaced) = (false, false);
         for (index, segment) in self.scanned_near(row.range) {
             let Ok(range) = segment.range() else { continue };
             if !range.overlaps(row.range) {
@@ -265,11 +265,11 @@ where
                     return false;
                 }
                 Decision::Refuse { .. } => mapped |= segment.ordinal == row.ordinal && range.covers(row.range),
-                // It is where another one is served.
-                _ => return true,
+                // Another one is served there; but one that is bound in the row's place may follow.
+                _ => displaced = true,
             }
         }
-        !(mapped && (self.identity)(row) == IdentityCheck::Holds)
+        displaced || !mapped || (self.identity)(row) == IdentityCheck::Changed
     }
 
     /// The scanned segments that may overlap `range`, with their indices.

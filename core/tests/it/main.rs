@@ -1,0 +1,3 @@
+//! What `bareverbs-core` decides, seen from outside: one binary for all of it.
+
+mod segments;
