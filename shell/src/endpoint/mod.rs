@@ -273,6 +273,11 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
         if self.stage == Stage::Connected { Ok(()) } else { Err(self.failed(EndpointErrorKind::NotConnected)) }
     }
 
+    /// The endpoint's protection domain, to register more memory in; `None` after its teardown.
+    pub fn domain(&self) -> Option<&Arc<ProtectionDomain>> {
+        self.plumbing.domain.as_ref()
+    }
+
     /// Who is at the other end.
     pub fn peer(&self) -> &Arc<str> {
         &self.config.peer
