@@ -1,0 +1,3 @@
+//! What `bareverbs-core` promises, from outside.
+
+mod access;
