@@ -1,3 +1,11 @@
 //! Local memory.
 
 pub mod pages;
+mod access_lock;
+#[cfg(all(loom, test))]
+mod access_lock_loom;
+mod access_lock_wait;
+mod parker;
+mod parker_system;
+
+pub use access_lock::{AccessLock, DisjointGuard, ExclusiveGuard, ReadGuard};
