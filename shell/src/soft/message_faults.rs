@@ -97,8 +97,7 @@ mod tests {
     #[test]
     fn a_delayed_message_is_due_after_so_many_of_its_own_queue_pair() {
         let held = |wait| Held { bytes: vec![], immediate: None, target: (0, 9), from_device: 0, wait };
-        let mut faults = MessageFaults::default();
-        faults.held = vec![held(Some(2)), held(None)];
+        let mut faults = MessageFaults { held: vec![held(Some(2)), held(None)], ..MessageFaults::default() };
         assert_eq!(faults.due_after_arrival((0, 8)).len(), 0);
         assert_eq!(faults.due_after_arrival((0, 9)).len(), 0);
         assert_eq!(faults.due_after_arrival((0, 9)).len(), 1);
