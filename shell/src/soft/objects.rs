@@ -44,7 +44,7 @@ impl State {
         state.references += 1;
         let head = Context {
             device: with_exposed_provenance_mut(state.handle),
-            ops: operations(),
+            ops: operations(&self.missing),
             cmd_fd: -1,
             async_fd: -1,
             num_comp_vectors: VECTORS,
@@ -242,13 +242,14 @@ impl State {
     }
 }
 
-/// The table of inline operations of every context.
-fn operations() -> ContextOps {
+/// The table of inline operations of every context, without those that are to be missing.
+fn operations(missing: &[&str]) -> ContextOps {
+    let has = |name: &str| !missing.contains(&name);
     ContextOps {
-        poll_cq: Some(entry::data_path::poll_cq),
-        req_notify_cq: Some(entry::data_path::req_notify_cq),
-        post_send: Some(entry::data_path::post_send),
-        post_recv: Some(entry::data_path::post_recv),
+        poll_cq: has("ibv_poll_cq").then_some(entry::data_path::poll_cq),
+        req_notify_cq: has("ibv_req_notify_cq").then_some(entry::data_path::req_notify_cq),
+        post_send: has("ibv_post_send").then_some(entry::data_path::post_send),
+        post_recv: has("ibv_post_recv").then_some(entry::data_path::post_recv),
         ..ContextOps::EMPTY
     }
 }

@@ -100,6 +100,8 @@ pub(super) struct State {
     pub record: CallRecord,
     pub misuse: Vec<String>,
     pub query_port_bytes: usize,
+    /// What the fabric is to lack, by C name.
+    pub missing: Vec<&'static str>,
     /// Counts what has an order: registrations, moves to INIT, lives of queue pairs.
     events: u64,
     destroyed: [std::collections::VecDeque<usize>; Kind::COUNT],
@@ -126,6 +128,7 @@ impl State {
             record: CallRecord::new(config.record),
             misuse: Vec::new(),
             query_port_bytes: config.query_port_bytes,
+            missing: config.missing.clone(),
             events: 0,
             destroyed: [const { std::collections::VecDeque::new() }; Kind::COUNT],
             library,

@@ -87,9 +87,12 @@ impl<R: Request> WorkQueue<R> {
 
     /// The request that is to be done next, and its place.
     #[inline]
-    pub(super) fn to_do(&self) -> Option<(usize, R)> {
+    pub(super) fn to_do(&self) -> Option<(usize, &R)> {
+        if self.done == self.posted {
+            return None;
+        }
         let place = self.place(self.done);
-        (self.done < self.posted).then(|| (place, self.ring[place]))
+        Some((place, &self.ring[place]))
     }
 
     /// Requests that are posted and not done.
@@ -111,15 +114,20 @@ impl<R: Request> WorkQueue<R> {
         self.done += 1;
     }
 
-    /// The number of the next request that is done and not reported, and the request.
-    #[inline]
-    pub(super) fn to_report(&self) -> Option<(u64, R)> {
-        (self.reported < self.done).then(|| (self.reported, self.ring[self.place(self.reported)]))
+    /// Whether a request is done and not reported.
+    pub(super) const fn can_report(&self) -> bool {
+        self.reported < self.done
     }
 
+    /// Marks the next request that is done reported; its number and the request.
     #[inline]
-    pub(super) const fn mark_reported(&mut self) {
+    pub(super) fn report(&mut self) -> Option<(u64, &R)> {
+        if self.reported == self.done {
+            return None;
+        }
+        let number = self.reported;
         self.reported += 1;
+        Some((number, &self.ring[self.place(number)]))
     }
 
     /// Frees the slots of the request with this number and of all before it.
@@ -179,7 +187,7 @@ mod tests {
         for _ in 0..2 {
             queue.push(Slots(1), &[]).expect("room");
             queue.mark_done(|_| ());
-            queue.mark_reported();
+            queue.report();
         }
         assert_eq!(queue.push(Slots(1), &[]), Err(Full));
         queue.recycle_through(1);
