@@ -49,17 +49,13 @@ impl<R> SpinAccessLock<R> {
     /// A lock that nobody holds.
     #[must_use]
     pub const fn new() -> Self {
-        SpinAccessLock {
-            queue: SpinQueue::new(),
-        }
+        SpinAccessLock { queue: SpinQueue::new() }
     }
 }
 
 impl<R, A: Default> Default for SpinAccessLock<R, A> {
     fn default() -> Self {
-        SpinAccessLock {
-            queue: SpinQueue::default(),
-        }
+        SpinAccessLock { queue: SpinQueue::default() }
     }
 }
 
@@ -91,10 +87,7 @@ impl<R: RelaxStrategy, A: AtomicWord> SpinAccessLock<R, A> {
     /// # Errors
     /// [`TimedOut`](AccessRefused::TimedOut), [`Full`](AccessRefused::Full).
     #[inline]
-    pub fn read_until(
-        &self,
-        expired: impl FnMut() -> bool,
-    ) -> Result<SpinReadGuard<'_, R, A>, AccessRefused> {
+    pub fn read_until(&self, expired: impl FnMut() -> bool) -> Result<SpinReadGuard<'_, R, A>, AccessRefused> {
         self.queue.acquire(Mode::Read, expired)?;
         Ok(SpinReadGuard { lock: self })
     }
@@ -147,10 +140,7 @@ impl<R: RelaxStrategy, A: AtomicWord> SpinAccessLock<R, A> {
     /// # Errors
     /// [`TimedOut`](AccessRefused::TimedOut), [`Full`](AccessRefused::Full).
     #[inline]
-    pub fn disjoint_until(
-        &self,
-        expired: impl FnMut() -> bool,
-    ) -> Result<SpinDisjointGuard<'_, R, A>, AccessRefused> {
+    pub fn disjoint_until(&self, expired: impl FnMut() -> bool) -> Result<SpinDisjointGuard<'_, R, A>, AccessRefused> {
         self.queue.acquire(Mode::Disjoint, expired)?;
         Ok(SpinDisjointGuard { lock: self })
     }
@@ -207,10 +197,7 @@ fn never() -> bool {
 
 impl<R: RelaxStrategy, A: AtomicWord> fmt::Debug for SpinAccessLock<R, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SpinAccessLock")
-            .field("phase", &self.phase())
-            .field("waiting", &self.waiting())
-            .finish()
+        f.debug_struct("SpinAccessLock").field("phase", &self.phase()).field("waiting", &self.waiting()).finish()
     }
 }
 

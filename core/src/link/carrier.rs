@@ -17,7 +17,7 @@ pub trait Carrier: sealed::Carry {
 }
 
 pub(crate) mod sealed {
-    use super::{Arrival, CarrierError, Numbered, LinkRules, SendKind, Sequence, Wc, WcOpcode};
+    use super::{Arrival, CarrierError, LinkRules, Numbered, SendKind, Sequence, Wc, WcOpcode};
     use crate::verbs::Be32;
 
     /// What a carrier does to frames.
@@ -269,10 +269,6 @@ impl<const ROOM: usize> Carry for Header<ROOM> {
         if rules.byte_len == ByteLen::Trusted && wire_bytes != expected_bytes {
             return Err(CarrierError::Length { expected_bytes, got_bytes: wire_bytes });
         }
-        Ok(Arrival {
-            sequence: fields.sequence,
-            header_bytes: Self::ROOM_IN_U32,
-            payload_bytes: fields.payload_bytes,
-        })
+        Ok(Arrival { sequence: fields.sequence, header_bytes: Self::ROOM_IN_U32, payload_bytes: fields.payload_bytes })
     }
 }

@@ -165,8 +165,7 @@ impl SendBooks {
         let signalled = match follow {
             Follow::Idle => true,
             Follow::More => {
-                unsignalled.wrapping_add(1) >= self.rules.signal_every
-                    || vacant.ring().free() == ahead.wrapping_add(1)
+                unsignalled.wrapping_add(1) >= self.rules.signal_every || vacant.ring().free() == ahead.wrapping_add(1)
             }
         };
         let flags = if signalled { SendFlags::SIGNALED } else { SendFlags::empty() };

@@ -33,13 +33,7 @@ impl AtomicWord for Ordered {
         self.0.load(order)
     }
 
-    fn compare_exchange_weak(
-        &self,
-        current: u32,
-        new: u32,
-        success: Ordering,
-        failure: Ordering,
-    ) -> Result<u32, u32> {
+    fn compare_exchange_weak(&self, current: u32, new: u32, success: Ordering, failure: Ordering) -> Result<u32, u32> {
         // Failing for no reason adds nothing but branches.
         self.0.compare_exchange(current, new, success, failure)
     }
@@ -54,13 +48,7 @@ impl AtomicWord for LeavesRelaxed {
         self.0.load(order)
     }
 
-    fn compare_exchange_weak(
-        &self,
-        current: u32,
-        new: u32,
-        success: Ordering,
-        failure: Ordering,
-    ) -> Result<u32, u32> {
+    fn compare_exchange_weak(&self, current: u32, new: u32, success: Ordering, failure: Ordering) -> Result<u32, u32> {
         self.0.compare_exchange_weak(current, new, success, failure)
     }
 
@@ -77,10 +65,7 @@ struct LoomParker<A> {
 
 impl<A> LoomParker<A> {
     fn new() -> Self {
-        LoomParker {
-            queue: Mutex::new(Vec::new()),
-            atomic: PhantomData,
-        }
+        LoomParker { queue: Mutex::new(Vec::new()), atomic: PhantomData }
     }
 
     fn with_queue<T>(&self, then: impl FnOnce(&mut Vec<(Mode, Thread)>) -> T) -> T {
@@ -110,14 +95,12 @@ impl<A: AtomicWord> Parker for LoomParker<A> {
         }
         if deadline.is_some() {
             // It passes at once, which is any time, since the other threads may do anything before this.
-            return self.with_queue(|queue| {
-                match queue.iter().position(|(_, thread)| thread.id() == id) {
-                    Some(at) => {
-                        queue.remove(at);
-                        Parked::TimedOut
-                    }
-                    None => Parked::LetIn,
+            return self.with_queue(|queue| match queue.iter().position(|(_, thread)| thread.id() == id) {
+                Some(at) => {
+                    queue.remove(at);
+                    Parked::TimedOut
                 }
+                None => Parked::LetIn,
             });
         }
         while self.is_queued(id) {
@@ -130,11 +113,7 @@ impl<A: AtomicWord> Parker for LoomParker<A> {
         let woken = self.with_queue(|queue| {
             let (mut batch, mut stopped, mut woken) = (Batch::new(), false, Vec::new());
             queue.retain(|(mode, thread)| {
-                let choice = if stopped {
-                    Choice::Stop
-                } else {
-                    let_in(word, &mut batch, *mode)
-                };
+                let choice = if stopped { Choice::Stop } else { let_in(word, &mut batch, *mode) };
                 stopped = choice == Choice::Stop;
                 if choice == Choice::Wake {
                     woken.push(thread.clone());
@@ -188,11 +167,7 @@ impl<A: AtomicWord + Default> Region<A> {
     }
 
     fn hold_or_give_up(&self, mode: Mode, range: usize) {
-        if self
-            .lock
-            .acquire(mode, Patience::AtMost(Duration::ZERO))
-            .is_ok()
-        {
+        if self.lock.acquire(mode, Patience::AtMost(Duration::ZERO)).is_ok() {
             self.touch(mode, range);
             self.lock.leave(mode);
         }
@@ -201,10 +176,7 @@ impl<A: AtomicWord + Default> Region<A> {
     fn assert_idle(&self) {
         assert_eq!(self.lock.phase(), Phase::Vacant);
         assert_eq!(self.lock.waiting(), Waiting::default());
-        assert!(
-            self.lock.try_acquire(Mode::Exclusive).is_ok(),
-            "a flag was left behind"
-        );
+        assert!(self.lock.try_acquire(Mode::Exclusive).is_ok(), "a flag was left behind");
     }
 }
 
@@ -239,18 +211,12 @@ fn beside_holders(first: fn(&Region<Ordered>, Mode), second: fn(&Region<Ordered>
 
 #[test]
 fn waiters_of_any_two_modes_behind_a_holder_of_any_get_in() {
-    beside_holders(
-        |region, mode| region.hold(mode, 0),
-        |region, mode| region.hold(mode, 1),
-    );
+    beside_holders(|region, mode| region.hold(mode, 0), |region, mode| region.hold(mode, 1));
 }
 
 #[test]
 fn a_waiter_that_gives_up_strands_nobody() {
-    beside_holders(
-        |region, mode| region.hold_or_give_up(mode, 0),
-        |region, mode| region.hold(mode, 1),
-    );
+    beside_holders(|region, mode| region.hold_or_give_up(mode, 0), |region, mode| region.hold(mode, 1));
 }
 
 #[test]
@@ -276,10 +242,7 @@ fn c2_a_recursive_read_passes_a_waiting_writer() {
     check(4, || {
         let region = Region::<Ordered>::new();
         let writer = Arc::clone(&region);
-        region
-            .lock
-            .acquire(Mode::Read, Patience::Endless)
-            .expect("room");
+        region.lock.acquire(Mode::Read, Patience::Endless).expect("room");
         let writer = thread::spawn(move || writer.hold(Mode::Exclusive, 0));
         assert!(region.lock.join_readers());
         region.touch(Mode::Read, 0);
@@ -296,10 +259,7 @@ fn c2_a_second_read_behind_a_waiting_writer_waits_for_ever() {
     check(4, || {
         let region = Region::<Ordered>::new();
         let writer = Arc::clone(&region);
-        region
-            .lock
-            .acquire(Mode::Read, Patience::Endless)
-            .expect("room");
+        region.lock.acquire(Mode::Read, Patience::Endless).expect("room");
         let writer = thread::spawn(move || writer.hold(Mode::Exclusive, 0));
         region.hold(Mode::Read, 0);
         region.lock.leave(Mode::Read);

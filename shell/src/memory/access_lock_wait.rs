@@ -70,10 +70,7 @@ impl<P: Parker> ParkQueue<P> {
         let mut entry = self.word.enter(mode);
         let mut round = 0;
         // Once anybody waits, looking again is no use: nobody overtakes it.
-        while entry == Entry::Waits
-            && !self.word.state().is_waited_for()
-            && self.parker.pause(round)
-        {
+        while entry == Entry::Waits && !self.word.state().is_waited_for() && self.parker.pause(round) {
             entry = self.word.enter(mode);
             round += 1;
         }

@@ -1,10 +1,10 @@
 //! Local memory.
 
-pub mod pages;
 mod access_lock;
 #[cfg(all(loom, test))]
 mod access_lock_loom;
 mod access_lock_wait;
+pub mod pages;
 mod parker;
 mod parker_system;
 

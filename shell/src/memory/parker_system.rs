@@ -33,16 +33,8 @@ impl Parker for SystemParker {
         };
         let (before_sleep, timed_out) = (|| (), |_, _| ());
         // SAFETY: 1. `key` says why. 2. and 3. `register` only changes the word, the other two do nothing.
-        let result = unsafe {
-            parking_lot_core::park(
-                key(word),
-                register,
-                before_sleep,
-                timed_out,
-                token(mode),
-                deadline,
-            )
-        };
+        let result =
+            unsafe { parking_lot_core::park(key(word), register, before_sleep, timed_out, token(mode), deadline) };
         match result {
             ParkResult::Unparked(_) => Parked::LetIn,
             ParkResult::Invalid => Parked::Not(entry),
@@ -72,8 +64,7 @@ impl Parker for SystemParker {
             FilterOp::Skip
         };
         // SAFETY: 1. `key` says why. 2. and 3. `count` only counts, and wakes nobody.
-        let _ =
-            unsafe { parking_lot_core::unpark_filter(key(word), count, |_| DEFAULT_UNPARK_TOKEN) };
+        let _ = unsafe { parking_lot_core::unpark_filter(key(word), count, |_| DEFAULT_UNPARK_TOKEN) };
         waiting
     }
 
