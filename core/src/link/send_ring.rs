@@ -108,10 +108,10 @@ impl<const N: usize> SendRing<N> {
             Ok(returned) => returned.released(),
             Err(mismatch) => return Err(health.mismatched(completion, mismatch)),
         };
-        match completion.outcome() {
-            Ok(_) => Ok(released),
-            Err(failed) => Err(health.break_now(Fault::Failed(failed))),
+        if completion.outcome().is_err() {
+            return Err(health.failed(completion));
         }
+        Ok(released)
     }
 }
 
