@@ -182,41 +182,96 @@ pub fn poll_raw(cq: *mut Cq, room: &mut [Wc]) -> c_int {
     unsafe { ((*(*cq).context).ops.poll_cq.unwrap())(cq, room.len() as c_int, room.as_mut_ptr()) }
 }
 
-/// One post, with the index of the request that `bad_wr` named.
-pub fn post_send(qp: *mut Qp, chain: &mut [SendWr]) -> (c_int, Option<usize>) {
-    let base = chain.as_mut_ptr();
-    for at in 1..chain.len() {
-        chain[at - 1].next = base.wrapping_add(at);
-    }
-    let mut bad: *mut SendWr = std::ptr::null_mut();
-    let answer = unsafe { ((*(*qp).context).ops.post_send.unwrap())(qp, base, &mut bad) };
-    (answer, (!bad.is_null()).then(|| (bad.addr() - base.addr()) / size_of::<SendWr>()))
+/// A work request with its entries, which it is pointed at when it is posted.
+#[derive(Clone)]
+pub struct Request<W> {
+    pub wr: W,
+    pub entries: Vec<Sge>,
 }
 
-/// One post, with the index of the request that `bad_wr` named.
-pub fn post_recv(qp: *mut Qp, chain: &mut [RecvWr]) -> (c_int, Option<usize>) {
-    let base = chain.as_mut_ptr();
-    for at in 1..chain.len() {
-        chain[at - 1].next = base.wrapping_add(at);
+impl<W> std::ops::Deref for Request<W> {
+    type Target = W;
+    fn deref(&self) -> &W {
+        &self.wr
     }
-    let mut bad: *mut RecvWr = std::ptr::null_mut();
-    let answer = unsafe { ((*(*qp).context).ops.post_recv.unwrap())(qp, base, &mut bad) };
-    (answer, (!bad.is_null()).then(|| (bad.addr() - base.addr()) / size_of::<RecvWr>()))
+}
+
+impl<W> std::ops::DerefMut for Request<W> {
+    fn deref_mut(&mut self) -> &mut W {
+        &mut self.wr
+    }
+}
+
+/// Links a chain, calls `post` with its first request, and tells the index of the one that `bad_wr` named.
+fn post_chain<W: Copy>(
+    chain: &mut [Request<W>],
+    link: impl Fn(&mut W, *mut Sge, *mut W),
+    post: impl Fn(*mut W, *mut *mut W) -> c_int,
+) -> (c_int, Option<usize>) {
+    let mut linked: Vec<W> = chain.iter().map(|request| request.wr).collect();
+    let base = linked.as_mut_ptr();
+    for (at, request) in chain.iter_mut().enumerate() {
+        let next = if at + 1 < linked.len() { base.wrapping_add(at + 1) } else { std::ptr::null_mut() };
+        let list = if request.entries.is_empty() { std::ptr::null_mut() } else { request.entries.as_mut_ptr() };
+        link(unsafe { &mut *base.add(at) }, list, next);
+    }
+    let mut bad: *mut W = std::ptr::null_mut();
+    let answer = post(base, &mut bad);
+    (answer, (!bad.is_null()).then(|| (bad.addr() - base.addr()) / size_of::<W>()))
+}
+
+/// One post of sends, with the index of the request that `bad_wr` named.
+pub fn post_send(qp: *mut Qp, chain: &mut [Request<SendWr>]) -> (c_int, Option<usize>) {
+    post_chain(
+        chain,
+        |wr, list, next| (wr.sg_list, wr.next) = (list, next),
+        |wr, bad| unsafe { ((*(*qp).context).ops.post_send.unwrap())(qp, wr, bad) },
+    )
+}
+
+/// One post of receives, with the index of the request that `bad_wr` named.
+pub fn post_recv(qp: *mut Qp, chain: &mut [Request<RecvWr>]) -> (c_int, Option<usize>) {
+    post_chain(
+        chain,
+        |wr, list, next| (wr.sg_list, wr.next) = (list, next),
+        |wr, bad| unsafe { ((*(*qp).context).ops.post_recv.unwrap())(qp, wr, bad) },
+    )
+}
+
+/// A signalled send of several entries.
+pub fn gather(wr_id: u64, entries: Vec<Sge>) -> Request<SendWr> {
+    let wr = SendWr {
+        wr_id,
+        num_sge: entries.len() as c_int,
+        opcode: WrOpcode::SEND,
+        send_flags: SendFlags::SIGNALED,
+        ..SendWr::EMPTY
+    };
+    Request { wr, entries }
 }
 
 /// A plain signalled send.
-pub fn send(wr_id: u64, sge: &mut Sge) -> SendWr {
-    SendWr { wr_id, sg_list: sge, num_sge: 1, opcode: WrOpcode::SEND, send_flags: SendFlags::SIGNALED, ..SendWr::EMPTY }
+pub fn send(wr_id: u64, entry: Sge) -> Request<SendWr> {
+    gather(wr_id, vec![entry])
 }
 
 /// A signalled send with immediate data.
-pub fn send_imm(wr_id: u64, sge: &mut Sge, immediate: u32) -> SendWr {
-    SendWr { opcode: WrOpcode::SEND_WITH_IMM, imm_data: Be32::new(immediate), ..send(wr_id, sge) }
+pub fn send_imm(wr_id: u64, entry: Sge, immediate: u32) -> Request<SendWr> {
+    let mut request = send(wr_id, entry);
+    request.opcode = WrOpcode::SEND_WITH_IMM;
+    request.imm_data = Be32::new(immediate);
+    request
+}
+
+/// A receive into several entries.
+pub fn scatter(wr_id: u64, entries: Vec<Sge>) -> Request<RecvWr> {
+    let wr = RecvWr { wr_id, num_sge: entries.len() as c_int, ..RecvWr::EMPTY };
+    Request { wr, entries }
 }
 
 /// A receive.
-pub fn receive(wr_id: u64, sge: &mut Sge) -> RecvWr {
-    RecvWr { wr_id, sg_list: sge, num_sge: 1, ..RecvWr::EMPTY }
+pub fn receive(wr_id: u64, entry: Sge) -> Request<RecvWr> {
+    scatter(wr_id, vec![entry])
 }
 
 /// The sizes that most tests ask for.
@@ -343,11 +398,11 @@ impl End {
     }
 
     pub fn post_receive(&self, wr_id: u64, offset: usize, length: u32) {
-        assert_eq!(post_recv(self.qp, &mut [receive(wr_id, &mut self.sge(offset, length))]), (0, None));
+        assert_eq!(post_recv(self.qp, &mut [receive(wr_id, self.sge(offset, length))]), (0, None));
     }
 
     pub fn post_send(&self, wr_id: u64, offset: usize, length: u32) {
-        assert_eq!(post_send(self.qp, &mut [send(wr_id, &mut self.sge(offset, length))]), (0, None));
+        assert_eq!(post_send(self.qp, &mut [send(wr_id, self.sge(offset, length))]), (0, None));
     }
 
     pub fn poll(&self, count: usize) -> Vec<Wc> {
