@@ -2,7 +2,7 @@
 
 use bareverbs_core::verbs::{AccessFlags, PortState, QpCap, QpState, Wc, WcStatus};
 use bareverbs_shell::soft::{
-    Answer, BadWr, Detail, LiveCounts, MessageFault, MessageOdds, Record, SoftConfig, SoftFabric,
+    Answer, BadWr, Detail, LiveCounts, MessageFault, MessageOdds, Mode, Record, SoftConfig, SoftFabric,
 };
 
 use super::on_soft::{env, modes};
@@ -384,4 +384,41 @@ fn life(env: &Env) -> bool {
     }
     destroyed(&|| env.close(context));
     refused.get()
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
+
+    /// Whatever the entries are: the receiver holds the sender's bytes as if both were one range.
+    #[test]
+    fn any_entries_carry_the_same_bytes(
+        from in proptest::collection::vec(0..200_u32, 1..6),
+        to in proptest::collection::vec(0..200_u32, 1..6),
+        seed in 0..4_u64,
+    ) {
+        let mode = if seed == 0 { Mode::Prompt } else { Mode::Adversarial { seed } };
+        let fabric = SoftFabric::new(SoftConfig::default().mode(mode)).expect("a free slot");
+        let env = env(&fabric, "soft0");
+        let cap = QpCap { max_send_sge: 6, max_recv_sge: 6, ..CAP };
+        let (one, other) = connect(End::with(&env, cap, |_| ()), End::with(&env, cap, |_| ()));
+        let entries = |end: &End, lengths: &[u32]| -> Vec<_> {
+            lengths.iter().enumerate().map(|(at, length)| end.sge(at * 256, *length)).collect()
+        };
+        let whole = |end: &End, lengths: &[u32]| -> Vec<u8> {
+            lengths.iter().enumerate().flat_map(|(at, length)| end.read(at * 256, *length as usize)).collect()
+        };
+        one.write(0, &(0..2048_u32).map(|at| (at % 251) as u8).collect::<Vec<_>>());
+        assert_eq!(post_recv(other.qp, &mut [scatter(1, entries(&other, &to))]), (0, None));
+        assert_eq!(post_send(one.qp, &mut [gather(2, entries(&one, &from))]), (0, None));
+        let came = other.poll(1)[0];
+        let (sent, room) = (from.iter().sum::<u32>(), to.iter().sum::<u32>());
+        if sent <= room {
+            assert_eq!((came.status, came.byte_len), (OK, sent));
+            assert_eq!(whole(&other, &to)[..sent as usize], whole(&one, &from)[..]);
+        } else {
+            assert_eq!(came.status, WcStatus::LOC_LEN_ERR);
+        }
+        one.tear_down();
+        other.tear_down();
+    }
 }

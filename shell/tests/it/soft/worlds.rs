@@ -4,7 +4,7 @@ use bareverbs_core::verbs::{Gid, LinkLayer, PortState, QpState, WcStatus};
 use bareverbs_shell::soft::{GidSlot, LiveCounts, Mode, SoftConfig, SoftDevice, SoftError, SoftFabric};
 
 use super::on_soft::env;
-use super::raw::{self, End, clear_errno, connect, device_names, errno, pair, post_send, send_imm, statuses};
+use super::raw::{self, End, Moved, clear_errno, connect, device_names, errno, pair, post_send, send_imm, statuses};
 
 const OK: WcStatus = WcStatus::SUCCESS;
 
@@ -254,5 +254,3 @@ fn ends_may_be_on_different_threads() {
         assert_eq!(fabric.misuse(), Vec::<String>::new());
     }
 }
-
-use super::raw::Moved;
