@@ -1,1 +1,29 @@
-//! .
+//! What the example programs share: how a fabric is chosen on the command line.
+
+use bareverbs_shell::{Error, Fabric};
+use clap::ValueEnum;
+
+/// Which fabric to use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum FabricChoice {
+    /// The system's library when it has a device with an active port, else the software fabric.
+    Best,
+    /// The system's library.
+    System,
+    /// The embedded software fabric.
+    Soft,
+}
+
+impl FabricChoice {
+    /// Makes the fabric.
+    ///
+    /// # Errors
+    /// As [`Fabric::best`], [`Fabric::system`] and [`Fabric::soft`].
+    pub fn make(self) -> Result<Fabric, Error> {
+        match self {
+            Self::Best => Fabric::best(),
+            Self::System => Fabric::system(),
+            Self::Soft => Fabric::soft(),
+        }
+    }
+}

@@ -1,14 +1,16 @@
 //! One table per C struct, one list per C enum: asserted here by rustc, exported for the C compiler.
 //!
-//! A mirror of a C struct is followed at once by its [`layout!`] table. The table states size, alignment and every
-//! field's offset and size as literals taken from the header (rdma-core 44.0, x86_64 glibc, unless the field is marked
-//! newer). Three things come from it:
+//! A mirror of a C struct is followed at once by its `layout!` table. The table states size, alignment and every
+//! field's offset and size as literals taken from the header (rdma-core 44.0, x86_64 glibc, unless the field says since
+//! which release it is there). Three things come from it:
 //!
 //! - a compile-time assertion that rustc lays the mirror out that way, on 64-bit targets;
 //! - a compile-time destructuring, so that a field that the table forgot does not compile;
-//! - a [`StructTable`] in [`STRUCTS`], which the layout tests turn into assertions for the C compiler.
+//! - a [`StructTable`] in [`STRUCTS`](crate::verbs::STRUCTS), which the layout tests turn into assertions for the C
+//!   compiler.
 //!
-//! Constants go the same way: [`open_enum!`] and [`flag_word!`] make the type and a [`ConstantTable`] in [`CONSTANTS`].
+//! Constants go the same way: `open_enum!` and `flag_word!` make the type and a [`ConstantTable`] in
+//! [`CONSTANTS`](crate::verbs::CONSTANTS).
 //!
 //! This file knows no struct. It leaves to the files of [`crate::verbs`] what the words mean.
 
@@ -21,8 +23,8 @@ pub struct FieldRow {
     pub offset_bytes: usize,
     /// Size of the member, in bytes.
     pub size_bytes: usize,
-    /// Whether the member is absent from some headers that are supported; the tests probe for it.
-    pub newer: bool,
+    /// The first rdma-core release whose header has the member; `None` where every header that was looked at has it.
+    pub since: Option<u16>,
 }
 
 /// The layout of one C struct.
@@ -30,7 +32,8 @@ pub struct FieldRow {
 pub struct StructTable {
     /// The mirror's name in Rust.
     pub rust_name: &'static str,
-    /// The type as C spells it (`struct ibv_sge`), or empty for an unnamed inner struct that C cannot spell.
+    /// The type as C spells it (`struct ibv_sge`); for an inner struct that has no name in C, the way to it
+    /// (`struct ibv_send_wr.wr.rdma`).
     pub c_type: &'static str,
     /// Size of the mirror, in bytes; for a whole mirror also the size of the newest C struct.
     pub size_bytes: usize,
@@ -40,7 +43,7 @@ pub struct StructTable {
     pub whole: bool,
     /// Members that later headers added, each with the struct's size in headers that lack it, oldest first.
     pub grew: &'static [Growth],
-    /// Every member, in order of the header.
+    /// Every member, in order of the header; after them those of inner unions.
     pub fields: &'static [FieldRow],
 }
 
@@ -53,19 +56,6 @@ pub struct Growth {
     pub size_before_bytes: usize,
 }
 
-/// A field that lies beyond a `pthread_mutex_t`, so that its offset depends on the platform.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TargetOffset {
-    /// The type as C spells it.
-    pub c_type: &'static str,
-    /// The member as C spells it.
-    pub c_name: &'static str,
-    /// The offset in bytes on this target; `None` where nobody has measured it.
-    pub offset_bytes: Option<usize>,
-    /// Whether the member is absent from some headers that are supported.
-    pub newer: bool,
-}
-
 /// One C constant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConstantRow {
@@ -73,8 +63,8 @@ pub struct ConstantRow {
     pub c_name: &'static str,
     /// Its value.
     pub value: i64,
-    /// Whether some supported headers lack it; the tests probe for it.
-    pub newer: bool,
+    /// The first rdma-core release whose header has it; `None` where every header that was looked at has it.
+    pub since: Option<u16>,
 }
 
 /// The constants of one C enum or flag word.
@@ -101,13 +91,15 @@ pub const fn size_of_field<S, F>(_: fn(&S) -> &F) -> usize {
 /// States the layout of a mirror: see the [module](self).
 ///
 /// `Name: "C type", whole SIZE align ALIGN { field OFFSET SIZE; ... }`, or `start SIZE` for a mirror of a struct's
-/// beginning. `field as "c.name"` gives another C name; `newer` after the numbers marks a member that older headers lack.
-/// A second block lists members of inner unions by path. `grew { "member" SIZE_BEFORE; }` lists older sizes.
+/// beginning. `field as "c.name"` gives another C name; `since 49` after the numbers marks a member that headers before
+/// rdma-core 49 lack. `inner` lists members of inner unions by path; `alias` names what C has and the mirror reads through
+/// another field, which only the C compiler can assert. `grew { "member" SIZE_BEFORE; }` lists older sizes.
 macro_rules! layout {
     (
         $ty:ident: $c_type:literal, $extent:ident $size:literal align $align:literal
-        { $( $field:ident $(as $c:literal)? $offset:literal $fsize:literal $($newer:ident)? ; )* }
+        { $( $field:ident $(as $c:literal)? $offset:literal $fsize:literal $(since $since:literal)? ; )* }
         $( inner { $( $head:ident $(. $tail:ident)* $(as $ic:literal)? $ioffset:literal $isize:literal ; )* } )?
+        $( alias { $( $aname:literal $aoffset:literal $asize:literal ; )* } )?
         $( grew { $( $gname:literal $gsize:literal ; )* } )?
     ) => {
         #[cfg(target_pointer_width = "64")]
@@ -121,7 +113,7 @@ macro_rules! layout {
             )*
             $($( static_assertions::const_assert_eq!(core::mem::offset_of!($ty, $head $(. $tail)*), $ioffset); )*)?
         };
-        // A field that the table forgot is an error here ("pattern does not mention field").
+        // A field that the table forgot is an error here ("pattern requires `..`").
         const _: fn($ty) = |mirror| { let $ty { $( $field: _, )* } = mirror; };
         impl $crate::layout::Mirror for $ty {
             const TABLE: $crate::layout::StructTable = $crate::layout::StructTable {
@@ -136,13 +128,19 @@ macro_rules! layout {
                         c_name: $crate::layout::layout!(@name $field $($c)?),
                         offset_bytes: $offset,
                         size_bytes: $fsize,
-                        newer: $crate::layout::layout!(@newer $($newer)?),
+                        since: $crate::layout::layout!(@since $($since)?),
                     }, )*
                     $($( $crate::layout::FieldRow {
                         c_name: $crate::layout::layout!(@path $head $(. $tail)* $(as $ic)?),
                         offset_bytes: $ioffset,
                         size_bytes: $isize,
-                        newer: false,
+                        since: None,
+                    }, )*)?
+                    $($( $crate::layout::FieldRow {
+                        c_name: $aname,
+                        offset_bytes: $aoffset,
+                        size_bytes: $asize,
+                        since: None,
                     }, )*)?
                 ],
             };
@@ -154,8 +152,8 @@ macro_rules! layout {
     (@name $field:ident $c:literal) => { $c };
     (@path $head:ident $(. $tail:ident)* as $c:literal) => { $c };
     (@path $head:ident $(. $tail:ident)*) => { concat!(stringify!($head) $(, ".", stringify!($tail))*) };
-    (@newer) => { false };
-    (@newer newer) => { true };
+    (@since) => { None };
+    (@since $since:literal) => { Some($since) };
 }
 pub(crate) use layout;
 
@@ -163,7 +161,7 @@ pub(crate) use layout;
 macro_rules! open_enum {
     (
         $(#[$meta:meta])*
-        $name:ident: $repr:ty { $( $(#[$vmeta:meta])* $value_name:ident = $value:literal, $c:literal $($newer:ident)? ; )* }
+        $name:ident: $repr:ty { $( $(#[$vmeta:meta])* $value_name:ident = $value:literal, $c:literal $(since $since:literal)? ; )* }
     ) => {
         $(#[$meta])*
         ///
@@ -192,7 +190,7 @@ macro_rules! open_enum {
                 rows: &[ $( $crate::layout::ConstantRow {
                     c_name: $c,
                     value: $value as i64,
-                    newer: $crate::layout::layout!(@newer $($newer)?),
+                    since: $crate::layout::layout!(@since $($since)?),
                 }, )* ],
             };
         }
@@ -213,7 +211,7 @@ pub(crate) use open_enum;
 macro_rules! flag_word {
     (
         $(#[$meta:meta])*
-        $name:ident: $repr:ty { $( $(#[$vmeta:meta])* $value_name:ident = $value:literal, $c:literal $($newer:ident)? ; )* }
+        $name:ident: $repr:ty { $( $(#[$vmeta:meta])* $value_name:ident = $value:literal, $c:literal $(since $since:literal)? ; )* }
     ) => {
         bitflags::bitflags! {
             $(#[$meta])*
@@ -237,7 +235,7 @@ macro_rules! flag_word {
                 rows: &[ $( $crate::layout::ConstantRow {
                     c_name: $c,
                     value: $value as i64,
-                    newer: $crate::layout::layout!(@newer $($newer)?),
+                    since: $crate::layout::layout!(@since $($since)?),
                 }, )* ],
             };
         }

@@ -1,4 +1,26 @@
-//! The half of bareverbs that decides.
+//! The half of bareverbs that decides: everything about RDMA that can be stated without a device, a lock or a clock.
+//!
+//! `no_std`, no allocator. A latency-critical process links this crate, brings static buffers, and posts and polls from a
+//! pinned thread; `bareverbs-shell` opens the devices and owns what must be given back.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`layout`] | one table per C struct: asserted by rustc here, by the C compiler in the layout tests |
+//! | [`verbs`] | mirrors, constants, and the calls that C has inline |
+//! | [`connect`] | configuration, destinations, queue pair transitions as values |
+//! | [`link`](mod@link) | frame rings over static buffers, carriers, sequence checking |
+//! | [`range`], [`segments`] | chunking of GPU segments under indirect keys, the segment table |
+//! | [`access`] | the access lock: readers, one exclusive writer, disjoint writers |
+//! | [`teardown_order`] | the order in which things go |
+//!
+//! # Panics
+//!
+//! Nothing that a device, a driver or a peer says makes this crate panic. Where a caller's own mistake does, the function's
+//! documentation says so under *Panics*.
+//!
+//! # Features
+//!
+//! `defmt` derives `defmt::Format` for value types.
 #![no_std]
 
 #[cfg(test)]

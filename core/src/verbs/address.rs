@@ -17,6 +17,7 @@ pub struct Gid {
 
 layout! {
     Gid: "union ibv_gid", whole 16 align 8 { raw 0 16; }
+    alias { "global" 0 16; "global.subnet_prefix" 0 8; "global.interface_id" 8 8; }
 }
 
 impl Gid {

@@ -81,8 +81,8 @@ open_enum! {
         BIND_MW = 5, "IBV_WC_BIND_MW";
         LOCAL_INV = 6, "IBV_WC_LOCAL_INV";
         TSO = 7, "IBV_WC_TSO";
-        FLUSH = 8, "IBV_WC_FLUSH" newer;
-        ATOMIC_WRITE = 9, "IBV_WC_ATOMIC_WRITE";
+        FLUSH = 8, "IBV_WC_FLUSH" since 45;
+        ATOMIC_WRITE = 9, "IBV_WC_ATOMIC_WRITE" since 44;
         RECV = 128, "IBV_WC_RECV";
         RECV_RDMA_WITH_IMM = 129, "IBV_WC_RECV_RDMA_WITH_IMM";
         TM_ADD = 130, "IBV_WC_TM_ADD";

@@ -2,9 +2,10 @@
 
 use core::ffi::{c_int, c_void};
 
-use crate::layout::layout;
+use crate::layout::{FieldRow, layout};
 use crate::verbs::completion::{Cq, Wc};
 use crate::verbs::device::Device;
+use crate::verbs::platform::{Platform, TailTable};
 use crate::verbs::queue_pair::Qp;
 use crate::verbs::work_request::{RecvWr, SendWr};
 
@@ -139,20 +140,24 @@ layout! {
     }
 }
 
+/// What follows the mutex of `struct ibv_context`.
+pub const CONTEXT_TAIL: TailTable = TailTable {
+    c_type: "struct ibv_context",
+    platforms: &[Platform::GlibcX86_64, Platform::GlibcAarch64, Platform::DarwinAarch64],
+    size_bytes: 328,
+    align_bytes: 8,
+    grew: &[],
+    fields: &[FieldRow { c_name: "abi_compat", offset_bytes: 320, size_bytes: 8, since: None }],
+};
+
 /// Offset of `ibv_context.abi_compat`, which follows a mutex; the struct ends 8 bytes after it.
 ///
-/// Measured on x86_64 glibc; worked out from `pthread_mutex_t` (48 and 64 bytes) for aarch64 glibc and Darwin. `None`
-/// elsewhere: the extended operations are then not reached.
-pub const ABI_COMPAT_OFFSET: Option<usize> =
-    if cfg!(all(target_os = "linux", target_env = "gnu", target_arch = "x86_64")) {
-        Some(320)
-    } else if cfg!(all(target_os = "linux", target_env = "gnu", target_arch = "aarch64")) {
-        Some(328)
-    } else if cfg!(all(target_os = "macos", target_arch = "aarch64")) {
-        Some(344)
-    } else {
-        None
-    };
+/// 320 on x86_64 glibc and 328 on aarch64 glibc, measured; 344 on Darwin, worked out from its `pthread_mutex_t`.
+/// `None` elsewhere: the extended operations are then not reached.
+pub const ABI_COMPAT_OFFSET: Option<usize> = match Platform::THIS {
+    Some(platform) => Some(platform.past_mutex(CONTEXT_TAIL.fields[0].offset_bytes)),
+    None => None,
+};
 
 /// What `abi_compat` holds where the extended operations exist: `__VERBS_ABI_IS_EXTENDED`, all ones.
 pub const ABI_IS_EXTENDED: usize = usize::MAX;

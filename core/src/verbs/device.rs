@@ -202,7 +202,7 @@ pub struct OdpTransportCaps {
 }
 
 layout! {
-    OdpTransportCaps: "", whole 12 align 4 { rc_odp_caps 0 4; uc_odp_caps 4 4; ud_odp_caps 8 4; }
+    OdpTransportCaps: "struct ibv_odp_caps.per_transport_caps", whole 12 align 4 { rc_odp_caps 0 4; uc_odp_caps 4 4; ud_odp_caps 8 4; }
 }
 
 /// `struct ibv_odp_caps`

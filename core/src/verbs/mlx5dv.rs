@@ -2,8 +2,9 @@
 
 use core::ffi::c_void;
 
-use crate::layout::{TargetOffset, flag_word, layout};
+use crate::layout::{FieldRow, Growth, flag_word, layout};
 use crate::verbs::memory_region::Pd;
+use crate::verbs::platform::{Platform, TailTable};
 use crate::verbs::work_request::Sge;
 
 /// `struct ibv_qp_ex`
@@ -16,71 +17,79 @@ pub struct QpEx {
     _opaque: [u8; 0],
 }
 
-const GLIBC: Option<usize> = if cfg!(all(target_os = "linux", target_env = "gnu", target_arch = "x86_64")) {
-    Some(0)
-} else if cfg!(all(target_os = "linux", target_env = "gnu", target_arch = "aarch64")) {
-    // The mutex of aarch64 glibc is 8 bytes longer.
-    Some(8)
-} else {
-    None
-};
+/// Where the fields of `struct ibv_qp_ex` are known: both glibc platforms.
+const QP_EX_PLATFORMS: &[Platform] = &[Platform::GlibcX86_64, Platform::GlibcAarch64];
+
+const fn here(on_glibc_x86_64_bytes: usize) -> Option<usize> {
+    match Platform::THIS {
+        Some(platform @ (Platform::GlibcX86_64 | Platform::GlibcAarch64)) => {
+            Some(platform.past_mutex(on_glibc_x86_64_bytes))
+        }
+        _ => None,
+    }
+}
 
 macro_rules! qp_ex_offsets {
-    ($( $name:ident = $field:literal $offset:literal $($newer:ident)?; )*) => {
+    ($( $name:ident = $field:literal $offset:literal $size:literal $(since $since:literal)?; )*) => {
         /// Offsets into `struct ibv_qp_ex` on this target, in bytes; `None` where nobody has measured them.
         ///
-        /// Measured on x86_64 glibc; aarch64 glibc is 8 bytes further on, where its longer mutex puts it.
+        /// Measured on both glibc platforms: aarch64 is 8 bytes further on, where its longer mutex puts it.
         pub mod qp_ex {
-            use super::GLIBC;
+            use super::here;
             $(
                 #[doc = concat!("`ibv_qp_ex.", $field, "`")]
-                pub const $name: Option<usize> = match GLIBC { Some(shift) => Some($offset + shift), None => None };
+                pub const $name: Option<usize> = here($offset);
             )*
         }
-        /// The same as rows, for the C compiler.
-        pub const QP_EX_OFFSETS: &[TargetOffset] = &[
-            $( TargetOffset {
-                c_type: "struct ibv_qp_ex",
-                c_name: $field,
-                offset_bytes: qp_ex::$name,
-                newer: layout!(@newer $($newer)?),
-            }, )*
-        ];
+        /// The same as a table, for the C compiler: 344 bytes before rdma-core 44, 352 before 45, 360 since.
+        pub const QP_EX_OFFSETS: TailTable = TailTable {
+            c_type: "struct ibv_qp_ex",
+            platforms: QP_EX_PLATFORMS,
+            size_bytes: 360,
+            align_bytes: 8,
+            grew: &[
+                Growth { c_name: "wr_atomic_write", size_before_bytes: 344 },
+                Growth { c_name: "wr_flush", size_before_bytes: 352 },
+            ],
+            fields: &[
+                $( FieldRow {
+                    c_name: $field,
+                    offset_bytes: $offset,
+                    size_bytes: $size,
+                    since: layout!(@since $($since)?),
+                }, )*
+            ],
+        };
     };
 }
 
 qp_ex_offsets! {
-    COMP_MASK = "comp_mask" 160;
-    WR_ID = "wr_id" 168;
-    WR_FLAGS = "wr_flags" 176;
-    WR_ATOMIC_CMP_SWP = "wr_atomic_cmp_swp" 184;
-    WR_ATOMIC_FETCH_ADD = "wr_atomic_fetch_add" 192;
-    WR_BIND_MW = "wr_bind_mw" 200;
-    WR_LOCAL_INV = "wr_local_inv" 208;
-    WR_RDMA_READ = "wr_rdma_read" 216;
-    WR_RDMA_WRITE = "wr_rdma_write" 224;
-    WR_RDMA_WRITE_IMM = "wr_rdma_write_imm" 232;
-    WR_SEND = "wr_send" 240;
-    WR_SEND_IMM = "wr_send_imm" 248;
-    WR_SEND_INV = "wr_send_inv" 256;
-    WR_SEND_TSO = "wr_send_tso" 264;
-    WR_SET_UD_ADDR = "wr_set_ud_addr" 272;
-    WR_SET_XRC_SRQN = "wr_set_xrc_srqn" 280;
-    WR_SET_INLINE_DATA = "wr_set_inline_data" 288;
-    WR_SET_INLINE_DATA_LIST = "wr_set_inline_data_list" 296;
-    WR_SET_SGE = "wr_set_sge" 304;
-    WR_SET_SGE_LIST = "wr_set_sge_list" 312;
-    WR_START = "wr_start" 320;
-    WR_COMPLETE = "wr_complete" 328;
-    WR_ABORT = "wr_abort" 336;
-    WR_ATOMIC_WRITE = "wr_atomic_write" 344 newer;
-    WR_FLUSH = "wr_flush" 352 newer;
+    COMP_MASK = "comp_mask" 160 8;
+    WR_ID = "wr_id" 168 8;
+    WR_FLAGS = "wr_flags" 176 4;
+    WR_ATOMIC_CMP_SWP = "wr_atomic_cmp_swp" 184 8;
+    WR_ATOMIC_FETCH_ADD = "wr_atomic_fetch_add" 192 8;
+    WR_BIND_MW = "wr_bind_mw" 200 8;
+    WR_LOCAL_INV = "wr_local_inv" 208 8;
+    WR_RDMA_READ = "wr_rdma_read" 216 8;
+    WR_RDMA_WRITE = "wr_rdma_write" 224 8;
+    WR_RDMA_WRITE_IMM = "wr_rdma_write_imm" 232 8;
+    WR_SEND = "wr_send" 240 8;
+    WR_SEND_IMM = "wr_send_imm" 248 8;
+    WR_SEND_INV = "wr_send_inv" 256 8;
+    WR_SEND_TSO = "wr_send_tso" 264 8;
+    WR_SET_UD_ADDR = "wr_set_ud_addr" 272 8;
+    WR_SET_XRC_SRQN = "wr_set_xrc_srqn" 280 8;
+    WR_SET_INLINE_DATA = "wr_set_inline_data" 288 8;
+    WR_SET_INLINE_DATA_LIST = "wr_set_inline_data_list" 296 8;
+    WR_SET_SGE = "wr_set_sge" 304 8;
+    WR_SET_SGE_LIST = "wr_set_sge_list" 312 8;
+    WR_START = "wr_start" 320 8;
+    WR_COMPLETE = "wr_complete" 328 8;
+    WR_ABORT = "wr_abort" 336 8;
+    WR_ATOMIC_WRITE = "wr_atomic_write" 344 8 since 44;
+    WR_FLUSH = "wr_flush" 352 8 since 45;
 }
-
-/// Size of `struct ibv_qp_ex` in headers without a member: 344 before rdma-core 44, 352 before 45, 360 since.
-pub const QP_EX_SIZES: [(&str, usize); 2] = [("wr_atomic_write", 344), ("wr_flush", 352)];
-/// Size of `struct ibv_qp_ex` on x86_64 glibc in the newest header known.
-pub const QP_EX_BYTES: usize = 360;
 
 /// `struct mlx5dv_mkey`
 ///

@@ -1,8 +1,9 @@
 //! The words of C: mirrors of the verbs structs, enums and flags, and the calls that C has inline.
 //!
 //! Every mirror keeps the header's field names and is followed by its table ([`crate::layout`]). Numbers come from
-//! rdma-core 44.0's `<infiniband/verbs.h>` and `<infiniband/mlx5dv.h>`; members and constants that came later are marked
-//! *newer* in the tables. [`STRUCTS`] and [`CONSTANTS`] list all of them for the C compiler.
+//! rdma-core 44.0's `<infiniband/verbs.h>` and `<infiniband/mlx5dv.h>`; members and constants that came later say in the
+//! tables *since* which release they are there. [`STRUCTS`], [`TARGET_OFFSETS`] and [`CONSTANTS`] list all of them for the
+//! C compiler.
 //!
 //! These files know no policy: what values a queue pair should have is decided in `connect`, what a request carries in
 //! `link`.
@@ -16,6 +17,7 @@ pub mod event;
 pub mod inline_calls;
 pub mod memory_region;
 pub mod mlx5dv;
+pub mod platform;
 pub mod port;
 pub mod queue_pair;
 pub mod work_request;

@@ -108,7 +108,8 @@ pub struct PortAttr {
     pub flags: u8,
     /// More capability bits.
     pub port_cap_flags2: u16,
-    /// Speed in force, in units of 100 Mb/s, from rdma-core 49 on; 0 where the library does not say.
+    /// Speed in force, coded as `active_speed` is and wide enough for speeds that a byte cannot hold (256 is 200 Gb/s a
+    /// lane), from rdma-core 49 on; 0 where the library does not say (`ibv_query_port(3)`: then `active_speed` counts).
     pub active_speed_ex: u32,
 }
 
@@ -117,7 +118,7 @@ layout! {
         state 0 4; max_mtu 4 4; active_mtu 8 4; gid_tbl_len 12 4; port_cap_flags 16 4; max_msg_sz 20 4;
         bad_pkey_cntr 24 4; qkey_viol_cntr 28 4; pkey_tbl_len 32 2; lid 34 2; sm_lid 36 2; lmc 38 1; max_vl_num 39 1;
         sm_sl 40 1; subnet_timeout 41 1; init_type_reply 42 1; active_width 43 1; active_speed 44 1; phys_state 45 1;
-        link_layer 46 1; flags 47 1 newer; port_cap_flags2 48 2 newer; active_speed_ex 52 4 newer;
+        link_layer 46 1; flags 47 1 since 22; port_cap_flags2 48 2 since 22; active_speed_ex 52 4 since 49;
     }
     grew { "port_cap_flags2" 48; "active_speed_ex" 52; }
 }

@@ -91,8 +91,8 @@ flag_word! {
         BIND_MW = 0x100, "IBV_QP_EX_WITH_BIND_MW";
         SEND_WITH_INV = 0x200, "IBV_QP_EX_WITH_SEND_WITH_INV";
         TSO = 0x400, "IBV_QP_EX_WITH_TSO";
-        FLUSH = 0x800, "IBV_QP_EX_WITH_FLUSH" newer;
-        ATOMIC_WRITE = 0x1000, "IBV_QP_EX_WITH_ATOMIC_WRITE";
+        FLUSH = 0x800, "IBV_QP_EX_WITH_FLUSH" since 45;
+        ATOMIC_WRITE = 0x1000, "IBV_QP_EX_WITH_ATOMIC_WRITE" since 44;
     }
 }
 

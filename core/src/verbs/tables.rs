@@ -1,8 +1,8 @@
 //! Every table of [`crate::verbs`], for those who hold them against a C header.
 
-use crate::layout::{ConstantTable, Constants, Mirror, StructTable, TargetOffset};
+use crate::layout::{ConstantTable, Constants, Mirror, StructTable};
 use crate::verbs::{
-    address, completion, context, device, event, memory_region, mlx5dv, port, queue_pair, work_request,
+    address, completion, context, device, event, memory_region, mlx5dv, platform, port, queue_pair, work_request,
 };
 
 /// Every struct that has a table. A layout test counts the tables in the sources against this list.
@@ -84,13 +84,5 @@ pub const CONSTANTS: &[ConstantTable] = &[
     <work_request::SendFlags as Constants>::TABLE,
 ];
 
-/// Fields whose offset depends on the platform.
-pub const TARGET_OFFSETS: &[&[TargetOffset]] = &[
-    &[TargetOffset {
-        c_type: "struct ibv_context",
-        c_name: "abi_compat",
-        offset_bytes: context::ABI_COMPAT_OFFSET,
-        newer: false,
-    }],
-    mlx5dv::QP_EX_OFFSETS,
-];
+/// The tails of structs whose offsets depend on the platform.
+pub const TARGET_OFFSETS: &[platform::TailTable] = &[context::CONTEXT_TAIL, mlx5dv::QP_EX_OFFSETS];

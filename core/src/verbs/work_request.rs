@@ -39,8 +39,8 @@ open_enum! {
         SEND_WITH_INV = 9, "IBV_WR_SEND_WITH_INV";
         TSO = 10, "IBV_WR_TSO";
         DRIVER1 = 11, "IBV_WR_DRIVER1";
-        FLUSH = 14, "IBV_WR_FLUSH" newer;
-        ATOMIC_WRITE = 15, "IBV_WR_ATOMIC_WRITE";
+        FLUSH = 14, "IBV_WR_FLUSH" since 45;
+        ATOMIC_WRITE = 15, "IBV_WR_ATOMIC_WRITE" since 44;
     }
 }
 
@@ -65,7 +65,7 @@ pub struct RdmaTarget {
     pub rkey: u32,
 }
 
-layout! { RdmaTarget: "", whole 16 align 8 { remote_addr 0 8; rkey 8 4; } }
+layout! { RdmaTarget: "struct ibv_send_wr.wr.rdma", whole 16 align 8 { remote_addr 0 8; rkey 8 4; } }
 
 /// `ibv_send_wr.wr.atomic`
 #[derive(Clone, Copy, Debug, Default)]
@@ -81,7 +81,7 @@ pub struct AtomicTarget {
     pub rkey: u32,
 }
 
-layout! { AtomicTarget: "", whole 32 align 8 { remote_addr 0 8; compare_add 8 8; swap 16 8; rkey 24 4; } }
+layout! { AtomicTarget: "struct ibv_send_wr.wr.atomic", whole 32 align 8 { remote_addr 0 8; compare_add 8 8; swap 16 8; rkey 24 4; } }
 
 /// `ibv_send_wr.wr.ud`
 #[derive(Clone, Copy, Debug)]
@@ -95,7 +95,7 @@ pub struct UdTarget {
     pub remote_qkey: u32,
 }
 
-layout! { UdTarget: "", whole 16 align 8 { ah 0 8; remote_qpn 8 4; remote_qkey 12 4; } }
+layout! { UdTarget: "struct ibv_send_wr.wr.ud", whole 16 align 8 { ah 0 8; remote_qpn 8 4; remote_qkey 12 4; } }
 
 /// `ibv_send_wr.wr`: which member counts depends on the opcode and the queue pair's type.
 #[derive(Clone, Copy)]
@@ -117,7 +117,7 @@ pub struct XrcTarget {
     pub remote_srqn: u32,
 }
 
-layout! { XrcTarget: "", whole 4 align 4 { remote_srqn 0 4; } }
+layout! { XrcTarget: "struct ibv_send_wr.qp_type.xrc", whole 4 align 4 { remote_srqn 0 4; } }
 
 /// `ibv_send_wr.qp_type`: a union of one member in C.
 #[derive(Clone, Copy, Debug, Default)]
@@ -127,7 +127,7 @@ pub struct TypeTarget {
     pub xrc: XrcTarget,
 }
 
-layout! { TypeTarget: "", whole 4 align 4 { xrc 0 4; } }
+layout! { TypeTarget: "struct ibv_send_wr.qp_type", whole 4 align 4 { xrc 0 4; } }
 
 /// `struct ibv_mw_bind_info`
 #[derive(Clone, Copy, Debug)]
@@ -161,7 +161,7 @@ pub struct BindMw {
     pub bind_info: MwBindInfo,
 }
 
-layout! { BindMw: "", whole 48 align 8 { mw 0 8; rkey 8 4; bind_info 16 32; } }
+layout! { BindMw: "struct ibv_send_wr.bind_mw", whole 48 align 8 { mw 0 8; rkey 8 4; bind_info 16 32; } }
 
 /// `ibv_send_wr.tso`
 #[derive(Clone, Copy, Debug)]
@@ -175,7 +175,7 @@ pub struct Tso {
     pub mss: u16,
 }
 
-layout! { Tso: "", whole 16 align 8 { hdr 0 8; hdr_sz 8 2; mss 10 2; } }
+layout! { Tso: "struct ibv_send_wr.tso", whole 16 align 8 { hdr 0 8; hdr_sz 8 2; mss 10 2; } }
 
 /// The unnamed union at the end of `ibv_send_wr`.
 #[derive(Clone, Copy)]

@@ -3,6 +3,7 @@
 //! The system's library fills a [`Symbols`] by `dlopen` ([`system`]); the software fabric fills one with its own
 //! `extern "C"` functions ([`crate::soft`]); tests wrap either. Nothing else in the shell knows which it is.
 
+pub mod system;
 pub mod verbs;
 
 pub use verbs::Symbols;

@@ -1,0 +1,707 @@
+//! Bytes that a device reads and writes: static storage claimed once, frames, and who holds each of them.
+//!
+//! The rule this file protects: **while a frame is the device's, safe code can hold no reference to its bytes**: from the
+//! post to the completion, after a post of which nobody knows the outcome, and whatever completions are replayed, come
+//! late or come from elsewhere.
+//!
+//! It leaves to `send_ring` and `recv_ring` what a request says, when it is signalled and what its outcome means.
+//!
+//! # Safety
+//!
+//! This file alone guarantees:
+//!
+//! 1. *One owner.* A [`FrameMemory`] is the only way to its bytes: storage is claimed once, splitting divides, and
+//!    [`FrameMemory::from_raw_parts`] makes it its caller's duty. `Frames` takes it in and gives it out again
+//!    ([`HeldMemory::release`]) only against the promise that the queue pair is gone.
+//! 2. *One queue pair.* The requests of a `Frames` are posted to one queue pair: the link keeps the
+//!    [`QueuePairCalls`] to itself and lends it to nobody.
+//! 3. *In flight is a run.* Slots are posted in a circle, so the device's are the `in_flight` slots before `next_id`'s.
+//!    A request whose refusal is not certain counts as in flight.
+//! 4. *Release needs a completion.* `in_flight` falls only against a [`Completion`], which only a poll can make, from the
+//!    ring's own queue and queue pair, with the very number that the slot was posted with. Numbers are never used twice in
+//!    a process (`work_id`), so a replayed completion matches nothing. Requests of one queue complete in order (IBTA
+//!    volume 1, 10.8.5), so it also ends those posted before it.
+//! 5. *References come from tokens.* Bytes are reached through `Vacant` and `Returned` only. Each is made for a slot
+//!    outside the run and borrows the ring mutably, so nothing is posted while it lives, but by consuming it.
+//!
+//! Forgetting a token, a ring or a link keeps frames from being used again, and no more. Dropping a ring frees nothing:
+//! the memory is `'static` or its owner's. A ring may move at any time: the pointers in its requests are written right
+//! before the post and not followed after it (ibv_post_send(3): requests may be reused when the call returns).
+#![allow(unsafe_code)]
+
+use core::cell::UnsafeCell;
+use core::mem::MaybeUninit;
+use core::ptr::{NonNull, null_mut};
+use core::slice;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use crate::link::work_id::{BLOCKS, Direction, RENEW_BIT, WorkId};
+use crate::verbs::inline_calls::{Completion, PostError, QueueId, QueuePairCalls, RawErrno};
+use crate::verbs::{Be32, RecvWr, SendFlags, SendWr, Sge, WrOpcode};
+
+/// What storage is aligned to: the page, 16 KiB on Apple's machines and 4 KiB elsewhere.
+pub const PAGE_BYTES: usize = if cfg!(target_vendor = "apple") { 16384 } else { 4096 };
+
+/// Static storage for frames: page-aligned, zeroed, claimed once.
+///
+/// ```
+/// use bareverbs_core::link::FrameStorage;
+/// static FRAMES: FrameStorage<{ 64 * 4096 }> = FrameStorage::new();
+/// let memory = FRAMES.claim().expect("nobody else claimed it");
+/// assert_eq!(memory.len_bytes(), 64 * 4096);
+/// assert!(FRAMES.claim().is_none());
+/// ```
+#[cfg_attr(target_vendor = "apple", repr(C, align(16384)))]
+#[cfg_attr(not(target_vendor = "apple"), repr(C, align(4096)))]
+pub struct FrameStorage<const BYTES: usize> {
+    bytes: UnsafeCell<MaybeUninit<[u8; BYTES]>>,
+    claimed: AtomicBool,
+}
+
+// SAFETY: the bytes are reached only by who claimed them, and the flag lets one claim pass.
+unsafe impl<const BYTES: usize> Sync for FrameStorage<BYTES> {}
+
+impl<const BYTES: usize> FrameStorage<BYTES> {
+    /// Zeroed storage, for a `static`.
+    #[allow(clippy::new_without_default, reason = "a static needs a const constructor, and nothing else makes sense")]
+    pub const fn new() -> Self {
+        Self { bytes: UnsafeCell::new(MaybeUninit::zeroed()), claimed: AtomicBool::new(false) }
+    }
+
+    /// The storage's bytes, for the first who asks; `None` for all others, for good.
+    pub fn claim(&'static self) -> Option<FrameMemory> {
+        // Acquire and release order nothing here but cost nothing either: this runs once.
+        if self.claimed.swap(true, Ordering::AcqRel) {
+            return None;
+        }
+        let base = NonNull::new(self.bytes.get().cast::<u8>())?;
+        // SAFETY: 1, 2: the storage is `'static`, and zeroed, which the type of the cell allows anyone to write through
+        // the pointer. 3: the flag was false, so this is the only claim ever, and nothing else reads the cell.
+        Some(unsafe { FrameMemory::from_raw_parts(base, BYTES) })
+    }
+}
+
+/// Bytes for frames, exclusively owned, that a device may read and write.
+///
+/// Possessing one proves that nobody else can reach the bytes, no device included. Dropping it frees nothing.
+#[derive(Debug)]
+pub struct FrameMemory {
+    base: NonNull<u8>,
+    len_bytes: usize,
+}
+
+// SAFETY: it owns its bytes, as a `Box<[u8]>` does (`from_raw_parts`, 3).
+unsafe impl Send for FrameMemory {}
+
+impl FrameMemory {
+    /// Memory that somebody else keeps: a mapping, an allocation behind an `Arc`.
+    ///
+    /// Its address is exposed (`expose_provenance`), since devices, and the fabric that stands in for one,
+    /// know it as a number.
+    ///
+    /// # Safety
+    /// 1. `base` is valid for reads and writes of `len_bytes` bytes, all initialised, of one allocation of at most
+    ///    `isize::MAX` bytes.
+    /// 2. It stays so until this value, all that it was split into and every link that took it are gone, **and** every
+    ///    queue pair that its frames were posted to is destroyed. A borrow does not do: forgetting a link ends a borrow,
+    ///    but not the device's writes.
+    /// 3. Nothing else reads or writes the bytes in that time, but for devices that were told to by a link.
+    pub unsafe fn from_raw_parts(base: NonNull<u8>, len_bytes: usize) -> Self {
+        base.as_ptr().expose_provenance();
+        Self { base, len_bytes }
+    }
+
+    /// Where the bytes start, for registration.
+    pub const fn as_ptr(&self) -> *mut u8 {
+        self.base.as_ptr()
+    }
+
+    /// How many there are.
+    pub const fn len_bytes(&self) -> usize {
+        self.len_bytes
+    }
+
+    /// The first `first_bytes` of it, and the rest: one region, several links.
+    ///
+    /// # Errors
+    /// The memory itself, if it has fewer bytes.
+    pub fn split_at(self, first_bytes: usize) -> Result<(Self, Self), Self> {
+        match self.len_bytes.checked_sub(first_bytes) {
+            Some(rest_bytes) => {
+                // SAFETY: the sum lies within the memory, or one past its end, as the check says.
+                let rest = unsafe { self.base.add(first_bytes) };
+                let first = Self { base: self.base, len_bytes: first_bytes };
+                Ok((first, Self { base: rest, len_bytes: rest_bytes }))
+            }
+            None => Err(self),
+        }
+    }
+}
+
+/// The memory of a link that was taken apart, with frames in it that may still be the device's.
+#[derive(Debug)]
+pub struct HeldMemory {
+    send: FrameMemory,
+    receive: FrameMemory,
+}
+
+impl HeldMemory {
+    pub(crate) fn of<const SEND: usize, const RECV: usize>(
+        send: Frames<SendWr, SEND>,
+        receive: Frames<RecvWr, RECV>,
+    ) -> Self {
+        Self { send: send.memory, receive: receive.memory }
+    }
+
+    /// The memory as the link got it.
+    ///
+    /// # Safety
+    /// 1. The queue pair that the link posted to is destroyed, or both its teardown markers were polled: no device and no
+    ///    fabric reads or writes the frames any more.
+    pub unsafe fn release(self) -> FrameMemory {
+        let Self { send, receive } = self;
+        // The two are the halves that `Link::new` made of one memory; the first half's pointer reaches over both.
+        FrameMemory { base: send.base, len_bytes: send.len_bytes.wrapping_add(receive.len_bytes) }
+    }
+}
+
+/// The key under which a link's frames are registered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameKey(u32);
+
+impl FrameKey {
+    /// The key `lkey` of a region.
+    ///
+    /// # Safety
+    /// 1. The region maps addresses to themselves (it was registered without an address of its own, `iova`), or does not
+    ///    cover the frames that it is used for. A key of the wrong region then fails, and touches nothing.
+    pub const unsafe fn new(lkey: u32) -> Self {
+        Self(lkey)
+    }
+
+    /// The number.
+    pub const fn lkey(self) -> u32 {
+        self.0
+    }
+}
+
+/// Send and receive requests, as far as posting is concerned.
+pub(crate) trait Request: Copy {
+    const EMPTY: Self;
+    const DIRECTION: Direction;
+    fn wr_id(&self) -> u64;
+    /// Writes what is the ring's to write with every post: the number, and where the entry is now.
+    fn aim(&mut self, wr_id: u64, entry: *mut Sge);
+    /// Links it; null at rest.
+    fn link(&mut self, next: *mut Self);
+    /// # Safety
+    /// Those of [`QueuePairCalls::post_send`] and [`QueuePairCalls::post_recv`].
+    unsafe fn post(calls: &mut QueuePairCalls, chain: *mut Self) -> Result<(), PostError>;
+}
+
+impl Request for SendWr {
+    const EMPTY: Self = SendWr { num_sge: 1, opcode: WrOpcode::SEND, ..SendWr::EMPTY };
+    const DIRECTION: Direction = Direction::Send;
+
+    #[inline]
+    fn wr_id(&self) -> u64 {
+        self.wr_id
+    }
+
+    #[inline(always)]
+    fn aim(&mut self, wr_id: u64, entry: *mut Sge) {
+        self.wr_id = wr_id;
+        self.sg_list = entry;
+    }
+
+    #[inline(always)]
+    fn link(&mut self, next: *mut Self) {
+        self.next = next;
+    }
+
+    #[inline]
+    unsafe fn post(calls: &mut QueuePairCalls, chain: *mut Self) -> Result<(), PostError> {
+        // SAFETY: 1 and 2 are this function's own duties.
+        unsafe { calls.post_send(chain) }
+    }
+}
+
+impl Request for RecvWr {
+    const EMPTY: Self = RecvWr { num_sge: 1, ..RecvWr::EMPTY };
+    const DIRECTION: Direction = Direction::Receive;
+
+    #[inline]
+    fn wr_id(&self) -> u64 {
+        self.wr_id
+    }
+
+    #[inline(always)]
+    fn aim(&mut self, wr_id: u64, entry: *mut Sge) {
+        self.wr_id = wr_id;
+        self.sg_list = entry;
+    }
+
+    #[inline(always)]
+    fn link(&mut self, next: *mut Self) {
+        self.next = next;
+    }
+
+    #[inline]
+    unsafe fn post(calls: &mut QueuePairCalls, chain: *mut Self) -> Result<(), PostError> {
+        // SAFETY: 1 and 2 are this function's own duties.
+        unsafe { calls.post_recv(chain) }
+    }
+}
+
+/// Posts a queue's teardown marker: a request that names no memory.
+pub(crate) fn post_marker(calls: &mut QueuePairCalls, direction: Direction) -> Result<(), PostError> {
+    let wr_id = WorkId::marker_of(direction).raw();
+    match direction {
+        Direction::Send => {
+            let send_flags = SendFlags::SIGNALED;
+            let mut marker = SendWr { wr_id, opcode: WrOpcode::SEND, send_flags, ..SendWr::EMPTY };
+            // SAFETY: 1: a local of this call, alone in its chain. 2: it has no entry, so it names no memory.
+            unsafe { calls.post_send(&raw mut marker) }
+        }
+        Direction::Receive => {
+            let mut marker = RecvWr { wr_id, ..RecvWr::EMPTY };
+            // SAFETY: 1: a local of this call, alone in its chain. 2: it has no entry, so it names no memory.
+            unsafe { calls.post_recv(&raw mut marker) }
+        }
+    }
+}
+
+/// A request and its scatter/gather entry, in place.
+#[derive(Clone, Copy)]
+struct Slot<W> {
+    request: W,
+    entry: Sge,
+}
+
+/// What a send carries besides its frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendKind {
+    /// Nothing.
+    Plain,
+    /// Immediate data.
+    WithImmediate,
+}
+
+/// Where a ring's completions come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Origin {
+    pub(crate) queue: QueueId,
+    pub(crate) qp_num: u32,
+}
+
+/// How a ring is laid out and bounded.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    /// From one frame to the next, bytes.
+    pub(crate) frame_bytes: u32,
+    /// Requests that may be in flight, at most the ring's length.
+    pub(crate) depth: u32,
+    /// Requests that one completion may end, without those before it having had one of their own.
+    pub(crate) released_at_once: u32,
+}
+
+/// A circle of `N` frames (a power of two, at most 32768), each with its request.
+pub(crate) struct Frames<W, const N: usize> {
+    slots: [Slot<W>; N],
+    memory: FrameMemory,
+    origin: Origin,
+    bounds: Bounds,
+    /// Number of the next request; its low bits are the next slot.
+    next_id: u64,
+    /// How many requests before that one may be the device's.
+    in_flight: u32,
+    /// How many may be: 0 without a key or without numbers, else the depth.
+    limit: u32,
+    has_key: bool,
+    out_of_ids: bool,
+}
+
+// SAFETY: the memory is `Send`; the pointers inside the requests point into the ring itself, are written before a post,
+// and are not followed by us.
+unsafe impl<W: Request, const N: usize> Send for Frames<W, N> {}
+
+/// Why a completion ends no request of a ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mismatch {
+    /// It came from another completion queue.
+    Queue,
+    /// It is another queue pair's.
+    QueuePair,
+    /// Its number is not that of a request in flight.
+    NotInFlight,
+    /// It is in flight, but so many are before it that completions must be missing.
+    Skipped { skipped: u32 },
+}
+
+/// How a post failed, and what it left behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PostFailure {
+    /// The first `accepted` are in flight, the others are not.
+    Refused { accepted: u32, raw: RawErrno },
+    /// All may be in flight.
+    Unknown { raw: RawErrno },
+}
+
+impl<W: Request, const N: usize> Frames<W, N> {
+    const LENGTH_IS_VALID: () =
+        assert!(N.is_power_of_two() && N <= 32768, "a ring has a power of two of frames, at most 32768");
+
+    /// A ring over `memory`; `None` if it is too small for `N` frames, or numbers ran out.
+    pub(crate) fn new(memory: FrameMemory, origin: Origin, bounds: Bounds) -> Option<Self> {
+        let () = Self::LENGTH_IS_VALID;
+        if memory.len_bytes / N < bounds.frame_bytes as usize {
+            return None;
+        }
+        let mut slots = [Slot { request: W::EMPTY, entry: Sge::default() }; N];
+        let mut addr = memory.base.addr().get() as u64;
+        for slot in &mut slots {
+            slot.entry = Sge { addr, length: bounds.frame_bytes, lkey: 0 };
+            addr = addr.wrapping_add(u64::from(bounds.frame_bytes));
+        }
+        let next_id = WorkId::first_of(W::DIRECTION, BLOCKS.take()?, 0).raw();
+        let bounds = Bounds { depth: bounds.depth.min(N as u32), ..bounds };
+        Some(Self { slots, memory, origin, bounds, next_id, in_flight: 0, limit: 0, has_key: false, out_of_ids: false })
+    }
+
+    /// Names the region of the frames; before that, the limit is 0.
+    pub(crate) fn set_key(&mut self, key: FrameKey) {
+        for slot in &mut self.slots {
+            slot.entry.lkey = key.lkey();
+        }
+        self.has_key = true;
+        self.limit = if self.out_of_ids { 0 } else { self.bounds.depth };
+    }
+
+    pub(crate) const fn has_key(&self) -> bool {
+        self.has_key
+    }
+
+    #[inline]
+    pub(crate) const fn in_flight(&self) -> u32 {
+        self.in_flight
+    }
+
+    /// How many more requests may be posted now.
+    #[inline]
+    pub(crate) const fn free(&self) -> u32 {
+        self.limit.saturating_sub(self.in_flight)
+    }
+
+    #[inline]
+    pub(crate) const fn bounds(&self) -> &Bounds {
+        &self.bounds
+    }
+
+    pub(crate) const fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// The frame whose request comes next, if one may be posted.
+    #[inline(always)]
+    pub(crate) fn vacant(&mut self) -> Option<Vacant<'_, W, N>> {
+        self.vacant_ahead(0)
+    }
+
+    /// The frame whose request comes after `ahead` others, if that many and one more may be posted.
+    #[inline(always)]
+    pub(crate) fn vacant_ahead(&mut self, ahead: u32) -> Option<Vacant<'_, W, N>> {
+        // Both are below 2^17, so the sum is right.
+        if self.in_flight.wrapping_add(ahead) >= self.limit {
+            return None;
+        }
+        let wr_id = self.next_id.wrapping_add(u64::from(ahead));
+        Some(Vacant { ring: self, wr_id })
+    }
+
+    /// Posts the next `count` requests as they stand, as one chain; fewer if fewer may be posted.
+    pub(crate) fn post_chain(&mut self, calls: &mut QueuePairCalls, count: u32) -> Result<u32, PostFailure> {
+        let count = count.min(self.free());
+        if count == 0 {
+            return Ok(0);
+        }
+        // All pointers of the chain derive from this one, and nothing touches the slots otherwise until the call is over.
+        let slots = self.slots.as_mut_ptr();
+        let slot_of = |wr_id: u64| slots.wrapping_add(WorkId::from_raw(wr_id).slot(N));
+        let mut next = null_mut();
+        for ahead in (0..u64::from(count)).rev() {
+            let wr_id = self.next_id.wrapping_add(ahead);
+            let slot = slot_of(wr_id);
+            // SAFETY: the slot's index was masked to the array's length.
+            let entry = unsafe { &raw mut (*slot).entry };
+            // SAFETY: as before.
+            let request = unsafe { &raw mut (*slot).request };
+            // SAFETY: as before; no other reference to the request exists.
+            unsafe { (*request).aim(wr_id, entry) };
+            // SAFETY: as before.
+            unsafe { (*request).link(next) };
+            next = request;
+        }
+        // SAFETY: 1: the chain lies in `slots`, ends with null after `count` requests, and names their entries. 2: the
+        // entries name frames of `memory`, which outlives the queue pair's use of it (`from_raw_parts`, 2; `HeldMemory`);
+        // they are outside the run (`free`), no token exists (`&mut self`), and from here on they count as in flight, or
+        // were refused for certain.
+        let outcome = unsafe { W::post(calls, next) };
+        for ahead in 0..u64::from(count) {
+            self.slot_mut(self.next_id.wrapping_add(ahead)).request.link(null_mut());
+        }
+        self.book(outcome, count)
+    }
+
+    #[inline(always)]
+    fn post_one(&mut self, calls: &mut QueuePairCalls) -> Result<(), PostFailure> {
+        let wr_id = self.next_id;
+        let slot = self.slot_mut(wr_id);
+        let entry = &raw mut slot.entry;
+        slot.request.aim(wr_id, entry);
+        let request = &raw mut slot.request;
+        // SAFETY: 1: a chain of one (it is linked to nothing at rest), its entry beside it. 2: as in `post_chain`; that the frame is outside the run, and
+        // that the limit allows it, is what the token proves that the caller consumed.
+        let outcome = unsafe { W::post(calls, request) };
+        if outcome.is_err() {
+            return self.book(outcome, 1).map(|_| ());
+        }
+        self.next_id = self.next_id.wrapping_add(1);
+        self.in_flight = self.in_flight.wrapping_add(1);
+        Ok(())
+    }
+
+    /// Books what a post of `count` left in flight.
+    #[cold]
+    #[inline(never)]
+    fn book(&mut self, outcome: Result<(), PostError>, count: u32) -> Result<u32, PostFailure> {
+        let (in_flight, result) = match outcome {
+            Ok(()) => (count, Ok(count)),
+            Err(PostError::Refused { raw, bad_wr }) => match self.position_in_chain(bad_wr, count) {
+                Some(accepted) => (accepted, Err(PostFailure::Refused { accepted, raw })),
+                // An address that was not posted says nothing.
+                None => (count, Err(PostFailure::Unknown { raw })),
+            },
+            Err(error) => (count, Err(PostFailure::Unknown { raw: error.raw() })),
+        };
+        self.next_id = self.next_id.wrapping_add(u64::from(in_flight));
+        self.in_flight = self.in_flight.wrapping_add(in_flight);
+        result
+    }
+
+    fn position_in_chain(&self, bad_wr: usize, count: u32) -> Option<u32> {
+        (0..count).find(|ahead| {
+            let slot = self.slot(self.next_id.wrapping_add(u64::from(*ahead)));
+            (&raw const slot.request).addr() == bad_wr
+        })
+    }
+
+    /// Ends the request that a completion is of, and those before it.
+    #[inline(always)]
+    pub(crate) fn release(&mut self, completion: Completion<'_>) -> Result<Returned<'_, W, N>, Mismatch> {
+        let wr_id = completion.wr_id();
+        let posted_after = self.posted_after(wr_id);
+        // At least 1 for a request in flight; wraps to more than any limit for one that is not.
+        let released = self.in_flight.wrapping_sub(posted_after);
+        if self.slot(wr_id).request.wr_id() != wr_id
+            || released.wrapping_sub(1) >= self.bounds.released_at_once
+            || completion.queue() != self.origin.queue
+            || completion.qp_num() != self.origin.qp_num
+        {
+            return Err(self.mismatch(completion));
+        }
+        self.in_flight = posted_after;
+        if self.next_id & RENEW_BIT != 0 {
+            self.renew_ids();
+        }
+        let len_bytes = self.bounds.frame_bytes;
+        Ok(Returned { ring: self, wr_id, released, start_bytes: 0, len_bytes })
+    }
+
+    /// As [`Frames::release`], for the books alone: completions may be missing, and no frame is handed out.
+    pub(crate) fn settle(&mut self, completion: Completion<'_>) -> Result<(), Mismatch> {
+        match self.mismatch(completion) {
+            Mismatch::Skipped { .. } => {
+                self.in_flight = self.posted_after(completion.wr_id());
+                Ok(())
+            }
+            mismatch => Err(mismatch),
+        }
+    }
+
+    /// What keeps a completion from ending a request; `Skipped` where only the number of those before it does.
+    #[cold]
+    pub(crate) fn mismatch(&self, completion: Completion<'_>) -> Mismatch {
+        let wr_id = completion.wr_id();
+        if completion.queue() != self.origin.queue {
+            Mismatch::Queue
+        } else if completion.qp_num() != self.origin.qp_num {
+            Mismatch::QueuePair
+        } else if self.slot(wr_id).request.wr_id() != wr_id || self.posted_after(wr_id) >= self.in_flight {
+            Mismatch::NotInFlight
+        } else {
+            Mismatch::Skipped { skipped: self.in_flight.wrapping_sub(self.posted_after(wr_id)).wrapping_sub(1) }
+        }
+    }
+
+    /// How many were posted after the request in the slot of `wr_id`, counted round the circle.
+    #[inline(always)]
+    fn posted_after(&self, wr_id: u64) -> u32 {
+        WorkId::from_raw(self.next_id.wrapping_sub(1).wrapping_sub(wr_id)).slot(N) as u32
+    }
+
+    /// Goes on in a new block, at the same slot: called with more numbers left than the ring has frames.
+    #[cold]
+    fn renew_ids(&mut self) {
+        let slot = WorkId::from_raw(self.next_id).slot(N) as u32;
+        match BLOCKS.take() {
+            Some(block) => self.next_id = WorkId::first_of(W::DIRECTION, block, slot).raw(),
+            // Nothing is posted any more, so the block's last number is never passed.
+            None => {
+                self.out_of_ids = true;
+                self.limit = 0;
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn slot(&self, wr_id: u64) -> &Slot<W> {
+        &self.slots[WorkId::from_raw(wr_id).slot(N)]
+    }
+
+    #[inline(always)]
+    fn slot_mut(&mut self, wr_id: u64) -> &mut Slot<W> {
+        &mut self.slots[WorkId::from_raw(wr_id).slot(N)]
+    }
+
+    #[inline(always)]
+    fn frame_ptr(&self, wr_id: u64) -> *mut u8 {
+        let offset = WorkId::from_raw(wr_id).slot(N).wrapping_mul(self.bounds.frame_bytes as usize);
+        self.memory.base.as_ptr().wrapping_add(offset)
+    }
+}
+
+/// A frame that is not the device's, whose request comes next: for filling in and posting.
+pub(crate) struct Vacant<'ring, W, const N: usize> {
+    ring: &'ring mut Frames<W, N>,
+    wr_id: u64,
+}
+
+impl<'ring, W: Request, const N: usize> Vacant<'ring, W, N> {
+    /// The frame's bytes.
+    #[inline(always)]
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: the frame lies in `memory` (`Frames::new`) and is outside the run, and stays so for the borrow (5);
+        // `&mut self` makes it the only reference.
+        unsafe { slice::from_raw_parts_mut(self.ring.frame_ptr(self.wr_id), self.ring.bounds.frame_bytes as usize) }
+    }
+
+    /// As [`Vacant::bytes_mut`], for as long as the ring is borrowed.
+    #[inline]
+    pub(crate) fn into_bytes_mut(self) -> &'ring mut [u8] {
+        // SAFETY: as in `bytes_mut`; the token is consumed, and the ring stays borrowed by the result.
+        unsafe { slice::from_raw_parts_mut(self.ring.frame_ptr(self.wr_id), self.ring.bounds.frame_bytes as usize) }
+    }
+
+    /// The ring's state.
+    #[inline]
+    pub(crate) const fn ring(&self) -> &Frames<W, N> {
+        self.ring
+    }
+
+    /// Posts the ring's next request: this one, unless it was asked for ahead.
+    #[inline(always)]
+    pub(crate) fn post(self, calls: &mut QueuePairCalls) -> Result<(), PostFailure> {
+        self.ring.post_one(calls)
+    }
+}
+
+impl<const N: usize> Vacant<'_, SendWr, N> {
+    /// How much of the frame goes out; never more than there is, whatever the caller worked out. (The comparison folds
+    /// away where the caller has just made it.)
+    #[inline(always)]
+    pub(crate) fn set_wire_bytes(&mut self, wire_bytes: u32) {
+        let length = wire_bytes.min(self.ring.bounds.frame_bytes);
+        self.ring.slot_mut(self.wr_id).entry.length = length;
+    }
+
+    /// What else changes from send to send.
+    #[inline(always)]
+    pub(crate) fn set_request(&mut self, immediate: Be32, flags: SendFlags) {
+        let slot = self.ring.slot_mut(self.wr_id);
+        slot.request.imm_data = immediate;
+        slot.request.send_flags = flags;
+    }
+}
+
+impl<const N: usize> Frames<SendWr, N> {
+    /// What every send of the ring does.
+    pub(crate) fn set_kind(&mut self, kind: SendKind) {
+        for slot in &mut self.slots {
+            slot.request.opcode = match kind {
+                SendKind::Plain => WrOpcode::SEND,
+                SendKind::WithImmediate => WrOpcode::SEND_WITH_IMM,
+            };
+        }
+    }
+
+    /// Signals the request that comes after `ahead` others.
+    pub(crate) fn signal_ahead(&mut self, ahead: u32) {
+        if ahead < self.free() {
+            let wr_id = self.next_id.wrapping_add(u64::from(ahead));
+            self.slot_mut(wr_id).request.send_flags |= SendFlags::SIGNALED;
+        }
+    }
+}
+
+/// A frame that a completion has just brought back.
+pub(crate) struct Returned<'ring, W, const N: usize> {
+    ring: &'ring mut Frames<W, N>,
+    wr_id: u64,
+    released: u32,
+    /// The part that `bytes` shows: `start_bytes + len_bytes` is at most a frame.
+    start_bytes: u32,
+    len_bytes: u32,
+}
+
+impl<'ring, W: Request, const N: usize> Returned<'ring, W, N> {
+    /// How many requests the completion ended, this one included.
+    #[inline(always)]
+    pub(crate) const fn released(&self) -> u32 {
+        self.released
+    }
+
+    /// The request's number.
+    #[inline]
+    pub(crate) const fn wr_id(&self) -> u64 {
+        self.wr_id
+    }
+
+    /// The whole frame's bytes.
+    #[inline(always)]
+    pub(crate) fn frame(&self) -> &[u8] {
+        // SAFETY: the frame lies in `memory` (`Frames::new`) and is outside the run: `release` has shortened it, and
+        // nothing can be posted during the borrow (5).
+        unsafe { slice::from_raw_parts(self.ring.frame_ptr(self.wr_id), self.ring.bounds.frame_bytes as usize) }
+    }
+
+    /// Makes [`Returned::bytes`] show a part of the frame only; nothing, if there is no such part.
+    #[inline(always)]
+    pub(crate) fn trim(&mut self, start_bytes: u32, len_bytes: u32) {
+        let fits = u64::from(start_bytes) + u64::from(len_bytes) <= u64::from(self.ring.bounds.frame_bytes);
+        (self.start_bytes, self.len_bytes) = if fits { (start_bytes, len_bytes) } else { (0, 0) };
+    }
+
+    /// The part of the frame's bytes that was asked for.
+    #[inline(always)]
+    pub(crate) fn bytes(&self) -> &[u8] {
+        let start = self.ring.frame_ptr(self.wr_id).wrapping_add(self.start_bytes as usize);
+        // SAFETY: as in `frame`; the part lies in the frame (`trim`).
+        unsafe { slice::from_raw_parts(start, self.len_bytes as usize) }
+    }
+
+    /// Gives it back to the ring, and takes the frame whose request comes next.
+    #[inline(always)]
+    pub(crate) fn into_vacant(self) -> Option<Vacant<'ring, W, N>> {
+        self.ring.vacant()
+    }
+}

@@ -1,0 +1,238 @@
+//! A link: one queue pair, its rings and numbers. It breaks once, for good.
+//!
+//! The rule this file protects: **after the first fault no frame is handed out and nothing is posted**, while the books
+//! of what is outstanding go on, so that teardown knows what it waits for.
+
+use crate::link::carrier::Carrier;
+use crate::link::error::{Fault, LinkError, ReceiveError, SendError};
+use crate::link::frame::{self, Bounds, FrameKey, FrameMemory, Frames, HeldMemory, Origin};
+use crate::link::health::{Health, Refusal};
+use crate::link::recv_ring::{RecvFrame, RecvRing};
+use crate::link::rules::{LinkSetup, LinkSetupError};
+use crate::link::send_ring::{SendChain, SendFrame, SendRing};
+use crate::link::sequence::Sequence;
+use crate::link::work_id::{Direction, WorkId};
+use crate::verbs::inline_calls::{Completion, PollError, PostError, QueuePairCalls};
+
+/// One end of a conversation: `SEND` frames to send from, `RECV` to receive into, over one queue pair.
+///
+/// `SEND` and `RECV` are powers of two, at most 32768. A queue that holds fewer requests than its ring has frames has
+/// that many in flight at most.
+pub struct Link<C: Carrier, const SEND: usize, const RECV: usize> {
+    calls: QueuePairCalls,
+    health: Health,
+    carrier: C,
+    send: SendRing<SEND>,
+    recv: RecvRing<RECV>,
+}
+
+/// What a completion means.
+pub enum Event<'link, const RECV: usize> {
+    /// Sends are done: their frames have left this end, which says nothing of the other.
+    Sent {
+        /// How many.
+        released: u32,
+    },
+    /// The next message came.
+    Received(RecvFrame<'link, RECV>),
+    /// A queue's teardown marker came: nothing of it is outstanding any more. The link takes no more posts.
+    Drained(Direction),
+}
+
+/// Requests that the device has, or may have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub struct Outstanding {
+    /// Sends.
+    pub sends: u32,
+    /// Receives.
+    pub receives: u32,
+}
+
+impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
+    /// A link over a queue pair and memory for its frames: first `SEND` to send from, then `RECV` to receive into.
+    ///
+    /// Nothing is posted. The memory is not registered here: see [`LinkSetup::key`] and [`Link::set_key`].
+    ///
+    /// # Errors
+    /// [`LinkSetupError`]; the memory is then gone. [`LinkSetup::check`] asks beforehand.
+    pub fn new(
+        carrier: C,
+        calls: QueuePairCalls,
+        memory: FrameMemory,
+        setup: LinkSetup,
+    ) -> Result<Self, LinkSetupError> {
+        setup.check::<C, SEND, RECV>(&memory)?;
+        let LinkSetup { send_queue, recv_queue, geometry, rules, tx_start, rx_start, key } = setup;
+        let frame_bytes = geometry.frame_bytes;
+        let depth = rules.depth(geometry.send_capacity, frame_bytes).min(SEND as u32);
+        let released_at_once = rules.signal_every.clamp(1, (depth / 2).max(1));
+        let send_bounds = Bounds { frame_bytes, depth, released_at_once };
+        let depth = rules.depth(geometry.recv_capacity, frame_bytes).min(RECV as u32);
+        let recv_bounds = Bounds { frame_bytes, depth, released_at_once: 1 };
+        let (send_memory, recv_memory) =
+            memory.split_at(SEND.wrapping_mul(frame_bytes as usize)).map_err(|memory| {
+                let got_bytes = memory.len_bytes() as u64;
+                LinkSetupError::MemoryTooSmall { got_bytes, need_bytes: got_bytes.saturating_add(1) }
+            })?;
+        let qp_num = calls.qp_num();
+        let send = Frames::new(send_memory, Origin { queue: send_queue, qp_num }, send_bounds);
+        let recv = Frames::new(recv_memory, Origin { queue: recv_queue, qp_num }, recv_bounds);
+        let (Some(send), Some(recv)) = (send, recv) else { return Err(LinkSetupError::WorkIdsUsedUp) };
+        let send = SendRing::new::<C>(send, rules, tx_start);
+        let recv = RecvRing::new(recv, rules, rx_start);
+        let mut link = Self { calls, health: Health::default(), carrier, send, recv };
+        if let Some(key) = key {
+            link.set_key(key);
+        }
+        Ok(link)
+    }
+
+    /// Says under which key the frames are registered. Until then every post is `Unregistered`.
+    pub fn set_key(&mut self, key: FrameKey) {
+        self.send.frames_mut().set_key(key);
+        self.recv.frames_mut().set_key(key);
+    }
+
+    /// The next frame to fill in and post.
+    ///
+    /// # Errors
+    /// [`SendError::Full`], [`SendError::Unregistered`], [`SendError::Broken`].
+    #[inline(always)]
+    pub fn next_frame(&mut self) -> Result<SendFrame<'_, C, SEND>, SendError> {
+        self.send.next_frame(&mut self.calls, &mut self.health, &self.carrier)
+    }
+
+    /// Messages to be staged and posted in one call.
+    #[inline]
+    pub fn chain(&mut self) -> SendChain<'_, C, SEND> {
+        self.send.chain(&mut self.calls, &mut self.health, &self.carrier)
+    }
+
+    /// Posts at most `max` receives, of the frames that are not posted; answers how many.
+    ///
+    /// # Errors
+    /// [`ReceiveError`]; those that it counts as accepted are posted.
+    pub fn post_receives(&mut self, max: usize) -> Result<usize, ReceiveError> {
+        self.recv.post(&mut self.calls, &mut self.health, max)
+    }
+
+    /// Takes a completion of this link's queue pair.
+    ///
+    /// # Errors
+    /// [`LinkError::ForeignQueue`] and [`LinkError::ForeignQueuePair`] leave the link as it was; [`LinkError::Fault`]
+    /// breaks it; [`LinkError::Broken`] is the answer to all that come after that, but for teardown markers.
+    #[inline(always)]
+    pub fn accept(&mut self, completion: &Completion<'_>) -> Result<Event<'_, RECV>, LinkError> {
+        let completion = *completion;
+        let refusal = if self.health.is_broken() {
+            self.settle(completion)
+        } else {
+            match WorkId::from_raw(completion.wr_id()).direction() {
+                Direction::Send => match self.send.accept(&mut self.health, completion) {
+                    Ok(released) => return Ok(Event::Sent { released }),
+                    Err(refusal) => refusal,
+                },
+                Direction::Receive => match self.recv.accept(&mut self.health, &self.carrier, completion) {
+                    Ok(message) => {
+                        return Ok(Event::Received(message.into_frame(&mut self.calls, &mut self.health)));
+                    }
+                    Err(refusal) => refusal,
+                },
+            }
+        };
+        match refusal {
+            Refusal::Drained(direction) => Ok(Event::Drained(direction)),
+            refusal => Err(self.health.error(refusal, completion, self.calls.qp_num())),
+        }
+    }
+
+    /// Keeps the books of a link that hands out nothing any more.
+    #[cold]
+    #[inline(never)]
+    fn settle(&mut self, completion: Completion<'_>) -> Refusal {
+        let settled = match WorkId::from_raw(completion.wr_id()).direction() {
+            Direction::Send => self.send.frames_mut().settle(completion),
+            Direction::Receive => self.recv.frames_mut().settle(completion),
+        };
+        match settled {
+            Ok(()) => Refusal::Broken,
+            Err(mismatch) => self.health.mismatched(completion, mismatch),
+        }
+    }
+
+    /// Breaks the link because polling its completion queue failed: completions are lost.
+    pub fn break_with(&mut self, error: PollError) {
+        self.health.break_now(Fault::Poll(error));
+    }
+
+    /// Posts a queue's teardown marker, for a queue pair in the error state; the link takes no more posts. Its completion
+    /// is [`Event::Drained`], whatever its status is.
+    ///
+    /// # Errors
+    /// What the provider answers. The queue pair is then to be destroyed without waiting.
+    pub fn post_marker(&mut self, direction: Direction) -> Result<(), PostError> {
+        self.health.break_now(Fault::Teardown { direction });
+        frame::post_marker(&mut self.calls, direction)
+    }
+
+    /// What the device has, or may have.
+    pub const fn outstanding(&self) -> Outstanding {
+        Outstanding {
+            sends: if self.health.is_drained(Direction::Send) { 0 } else { self.send.frames().in_flight() },
+            receives: if self.health.is_drained(Direction::Receive) { 0 } else { self.recv.frames().in_flight() },
+        }
+    }
+
+    /// Why the link is broken, if it is.
+    pub const fn cause(&self) -> Option<Fault> {
+        self.health.cause()
+    }
+
+    /// The number of the next message to be sent.
+    pub const fn next_sequence(&self) -> Sequence {
+        self.send.next_sequence()
+    }
+
+    /// The number of the next message to come.
+    pub const fn expected_sequence(&self) -> Sequence {
+        self.recv.expected()
+    }
+
+    /// Sends that may be in flight at once.
+    pub const fn send_depth(&self) -> u32 {
+        self.send.frames().bounds().depth
+    }
+
+    /// Receives that may be posted at once.
+    pub const fn recv_depth(&self) -> u32 {
+        self.recv.frames().bounds().depth
+    }
+
+    /// The largest payload, bytes.
+    pub const fn payload_room_bytes(&self) -> u32 {
+        self.send.frames().bounds().frame_bytes.saturating_sub(C::ROOM_BYTES)
+    }
+
+    /// The queue pair's number.
+    pub const fn qp_num(&self) -> u32 {
+        self.calls.qp_num()
+    }
+
+    /// Takes the link apart; its memory can be had again once the queue pair is gone ([`HeldMemory::release`]).
+    pub fn into_memory(self) -> HeldMemory {
+        HeldMemory::of(self.send.into_frames(), self.recv.into_frames())
+    }
+}
+
+impl<C: Carrier, const SEND: usize, const RECV: usize> core::fmt::Debug for Link<C, SEND, RECV> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Link")
+            .field("qp_num", &self.qp_num())
+            .field("outstanding", &self.outstanding())
+            .field("next_sequence", &self.next_sequence())
+            .field("expected_sequence", &self.expected_sequence())
+            .field("cause", &self.cause())
+            .finish_non_exhaustive()
+    }
+}

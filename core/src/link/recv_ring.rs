@@ -1,0 +1,205 @@
+//! Receives: posted, brought back by completions, read through the carrier, judged by the sequence.
+//!
+//! The rule this file protects: **a frame is handed out only as the message that was to come next.** Anything else is a
+//! fault, and the frame stays in the ring.
+
+use crate::link::carrier::{Arrival, Carrier, Numbered};
+use crate::link::error::{Fault, ReceiveError};
+use crate::link::frame::{Frames, PostFailure, Returned};
+use crate::link::health::{Health, Refusal};
+use crate::link::rules::{ByteLen, LinkRules, Posting};
+use crate::link::sequence::{Sequence, SequenceChecker, Verdict};
+use crate::link::work_id::{Direction, WorkId};
+use crate::verbs::inline_calls::{Completion, QueuePairCalls};
+use crate::verbs::{RecvWr, WcOpcode};
+
+/// Frames and books of one direction.
+pub(crate) struct RecvRing<const N: usize> {
+    frames: Frames<RecvWr, N>,
+    checker: SequenceChecker,
+    rules: LinkRules,
+    /// The opcode of completions that a carrier may read at a glance: none has it where `byte_len` is not trusted.
+    glance_opcode: WcOpcode,
+}
+
+impl<const N: usize> RecvRing<N> {
+    pub(crate) const fn new(frames: Frames<RecvWr, N>, rules: LinkRules, start: Sequence) -> Self {
+        let glance_opcode = match rules.byte_len {
+            ByteLen::Trusted => WcOpcode::RECV,
+            ByteLen::Unknown => WcOpcode(u32::MAX),
+        };
+        Self { frames, checker: SequenceChecker::new(start), rules, glance_opcode }
+    }
+
+    #[inline]
+    pub(crate) const fn frames(&self) -> &Frames<RecvWr, N> {
+        &self.frames
+    }
+
+    pub(crate) const fn frames_mut(&mut self) -> &mut Frames<RecvWr, N> {
+        &mut self.frames
+    }
+
+    pub(crate) fn into_frames(self) -> Frames<RecvWr, N> {
+        self.frames
+    }
+
+    pub(crate) const fn expected(&self) -> Sequence {
+        self.checker.expected
+    }
+
+    /// Posts at most `max` of the frames that are not posted; answers how many.
+    pub(crate) fn post(
+        &mut self,
+        calls: &mut QueuePairCalls,
+        health: &mut Health,
+        max: usize,
+    ) -> Result<usize, ReceiveError> {
+        if let Some(cause) = health.cause() {
+            return Err(ReceiveError::Broken { cause });
+        }
+        if self.frames.limit() == 0 {
+            return Err(self.no_post());
+        }
+        let wanted = self.frames.free().min(u32::try_from(max).unwrap_or(u32::MAX));
+        let at_once = match self.rules.posting {
+            Posting::Chained => wanted,
+            Posting::OneAtATime => 1,
+        };
+        let mut count = 0;
+        while count < wanted {
+            match self.frames.post_chain(calls, at_once) {
+                // Unreachable: so many are free.
+                Ok(0) => break,
+                Ok(posted) => count = count.wrapping_add(posted),
+                Err(failure) => return Err(failed(failure, count, health)),
+            }
+        }
+        Ok(count as usize)
+    }
+
+    #[cold]
+    fn no_post(&self) -> ReceiveError {
+        if self.frames.has_key() { ReceiveError::WorkIdsUsedUp } else { ReceiveError::Unregistered }
+    }
+
+    /// The message that a completion brings, if it is the one that was to come.
+    #[inline(always)]
+    pub(crate) fn accept<C: Carrier>(
+        &mut self,
+        health: &mut Health,
+        carrier: &C,
+        completion: Completion<'_>,
+    ) -> Result<Message<'_, N>, Refusal> {
+        let mut returned = match self.frames.release(completion) {
+            Ok(returned) => returned,
+            Err(mismatch) => return Err(health.mismatched(completion, mismatch)),
+        };
+        let wr_id = returned.wr_id();
+        let wc = match completion.outcome() {
+            Ok(wc) => wc,
+            Err(failed) => return Err(health.break_now(Fault::Failed(failed))),
+        };
+        // Each branch trims for itself: at a glance the comparison was made already, and folds away.
+        let got = match carrier.glance(wc, returned.frame(), self.glance_opcode) {
+            Some(Arrival { sequence, header_bytes, payload_bytes }) => {
+                returned.trim(header_bytes, payload_bytes);
+                sequence
+            }
+            None => match carrier.read(wc, returned.frame(), &self.rules) {
+                Ok(Arrival { sequence, header_bytes, payload_bytes }) => {
+                    returned.trim(header_bytes, payload_bytes);
+                    sequence
+                }
+                Err(error) => return Err(health.break_now(Fault::Unreadable { wr_id, error })),
+            },
+        };
+        if C::NUMBERED == Numbered::Yes {
+            let expected = self.checker.expected;
+            match self.checker.check(got) {
+                Verdict::InOrder => {}
+                verdict => return Err(health.out_of_order(verdict, wr_id, expected, got)),
+            }
+        }
+        Ok(Message { returned, numbered: C::NUMBERED, sequence: got })
+    }
+}
+
+/// A frame whose number was in order.
+pub(crate) struct Message<'link, const N: usize> {
+    returned: Returned<'link, RecvWr, N>,
+    numbered: Numbered,
+    sequence: Sequence,
+}
+
+impl<'link, const N: usize> Message<'link, N> {
+    /// Joins it with what is needed to post the frame again.
+    #[inline(always)]
+    pub(crate) fn into_frame(self, calls: &'link mut QueuePairCalls, health: &'link mut Health) -> RecvFrame<'link, N> {
+        let Self { returned, numbered, sequence } = self;
+        RecvFrame { returned, calls, health, numbered, sequence }
+    }
+}
+
+/// What a post failed with; breaks the link if nobody knows what was accepted.
+#[cold]
+#[inline(never)]
+fn failed(failure: PostFailure, accepted_before: u32, health: &mut Health) -> ReceiveError {
+    match failure {
+        PostFailure::Refused { accepted, raw } => {
+            ReceiveError::Refused { accepted: accepted.wrapping_add(accepted_before), raw }
+        }
+        PostFailure::Unknown { raw } => {
+            let cause = Fault::PostUnknown { direction: Direction::Receive, raw };
+            health.break_now(cause);
+            ReceiveError::Broken { cause }
+        }
+    }
+}
+
+/// A message that came. Dropping it gives its frame back to the ring, not posted.
+pub struct RecvFrame<'link, const N: usize> {
+    returned: Returned<'link, RecvWr, N>,
+    calls: &'link mut QueuePairCalls,
+    health: &'link mut Health,
+    numbered: Numbered,
+    sequence: Sequence,
+}
+
+impl<const N: usize> RecvFrame<'_, N> {
+    /// The payload.
+    #[inline(always)]
+    pub fn payload(&self) -> &[u8] {
+        self.returned.bytes()
+    }
+
+    /// The message's number; `None` with the [`Raw`](crate::link::Raw) carrier.
+    #[inline]
+    pub const fn sequence(&self) -> Option<Sequence> {
+        match self.numbered {
+            Numbered::Yes => Some(self.sequence),
+            Numbered::No => None,
+        }
+    }
+
+    /// The receive's number.
+    #[inline]
+    pub const fn wr_id(&self) -> WorkId {
+        WorkId::from_raw(self.returned.wr_id())
+    }
+
+    /// Gives the frame back and posts a receive.
+    ///
+    /// # Errors
+    /// [`ReceiveError::Refused`]: the frame is in the ring, not posted. [`ReceiveError::Broken`]: the provider does not
+    /// say what it did, the link is broken.
+    #[inline(always)]
+    pub fn repost(self) -> Result<(), ReceiveError> {
+        let Self { returned, calls, health, .. } = self;
+        let Some(vacant) = returned.into_vacant() else {
+            // The link was registered when the frame was posted, and a place is free: numbers have run out.
+            return Err(ReceiveError::WorkIdsUsedUp);
+        };
+        vacant.post(calls).map_err(|failure| failed(failure, 0, health))
+    }
+}

@@ -1,0 +1,290 @@
+//! Two endpoints of one process, connected to each other: frames from static buffers stream both ways over unreliable
+//! connected queue pairs, each checked by its number and content at the other end, and everything is torn down in order.
+//!
+//! `cargo run --release --example loopback` needs no RDMA: with `--fabric best` it takes the system's RDMA when a port is
+//! active, and the software fabric otherwise.
+//!
+//! What happens, in order:
+//! 1. Static storage is claimed, one piece for each end: a device may write to it at any time, so nobody else may have it.
+//! 2. Each end is made: domain, completion queue, queue pair, region over its frames, INIT.
+//! 3. The ends learn of each other and connect: RTR, receives posted, RTS.
+//! 4. Frames stream with a window: never more than `--window` unanswered, so that no message finds no receive posted.
+//! 5. The ends are closed, and what was done is held against the required order.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use bareverbs_core::link::{Carrier, Event, FrameStorage, Header, Immediate};
+use bareverbs_core::teardown_order;
+use bareverbs_core::verbs::LinkLayer;
+use bareverbs_examples::FabricChoice;
+use bareverbs_shell::endpoint::{Endpoint, EndpointConfig, Teardown, connect_pair};
+use bareverbs_shell::{Relax, Wait};
+use clap::{Parser, ValueEnum};
+use hdrhistogram::Histogram;
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// Frames of each ring.
+const RING: usize = 32;
+/// Largest frame, bytes.
+const MAX_FRAME: usize = 65536;
+
+static FRAMES_A: FrameStorage<{ 2 * RING * MAX_FRAME }> = FrameStorage::new();
+static FRAMES_B: FrameStorage<{ 2 * RING * MAX_FRAME }> = FrameStorage::new();
+
+/// How a message's number travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum CarrierChoice {
+    /// As immediate data.
+    Immediate,
+    /// In a header at the frame's start.
+    Header,
+}
+
+/// Streams checked frames between two endpoints of this process.
+#[derive(Parser)]
+struct Options {
+    /// Which fabric to use.
+    #[arg(long, value_enum, default_value = "best")]
+    fabric: FabricChoice,
+    /// Device name; the first with an active port if not given.
+    #[arg(long)]
+    device: Option<String>,
+    /// Frames to send each way.
+    #[arg(long, default_value_t = 100_000)]
+    frames: u64,
+    /// Payload bytes of a frame: 8 to 65472.
+    #[arg(long, default_value_t = 4096)]
+    size: usize,
+    /// Frames that may be unanswered each way: 1 to 32.
+    #[arg(long, default_value_t = 16)]
+    window: u64,
+    /// How a frame's number travels; by default what the link layer allows.
+    #[arg(long, value_enum)]
+    carrier: Option<CarrierChoice>,
+    /// Seconds without any completion after which the run fails.
+    #[arg(long, default_value_t = 10)]
+    patience: u64,
+}
+
+fn main() -> anyhow::Result<()> {
+    let options = Options::parse();
+    ensure!((8..=MAX_FRAME - 64).contains(&options.size), "--size must be 8 to {}", MAX_FRAME - 64);
+    ensure!((1..=RING as u64).contains(&options.window), "--window must be 1 to {RING}");
+    let fabric = options.fabric.make()?;
+    println!("fabric {}: {}", fabric.kind(), fabric.reason());
+    let device = fabric.open(options.device.as_deref())?;
+    let link_layer = device.port(1)?.link_layer();
+    // Thunderbolt is said to lose immediate data.
+    let carrier = options.carrier.unwrap_or(match link_layer {
+        LinkLayer::THUNDERBOLT => CarrierChoice::Header,
+        _ => CarrierChoice::Immediate,
+    });
+    println!("device {}, {link_layer:?}, carrier {carrier:?}", device.name());
+    match carrier {
+        CarrierChoice::Immediate => run(&options, &device, Immediate),
+        CarrierChoice::Header => run(&options, &device, Header::<64>::new()),
+    }
+}
+
+type End<C> = Endpoint<C, RING, RING>;
+
+fn run<C: Carrier>(
+    options: &Options,
+    device: &std::sync::Arc<bareverbs_shell::objects::DeviceContext>,
+    carrier: C,
+) -> anyhow::Result<()> {
+    let frame_bytes = (options.size + C::ROOM_BYTES as usize).next_multiple_of(4096) as u32;
+    let config = |peer| EndpointConfig::uc(peer).frame_bytes(frame_bytes);
+    let storage_a = FRAMES_A.claim().context("storage of end a is claimed once")?;
+    let storage_b = FRAMES_B.claim().context("storage of end b is claimed once")?;
+    let mut a: End<C> = Endpoint::new(device, carrier, config("end b"), storage_a)?;
+    let mut b: End<C> = Endpoint::new(device, carrier, config("end a"), storage_b)?;
+    connect_pair(&mut a, &mut b)?;
+    println!("a: {}", a.destination());
+    println!("b: {}", b.destination());
+
+    let mut stream = Stream::new(options)?;
+    let began = Instant::now();
+    stream.run(&mut a, &mut b)?;
+    let seconds = began.elapsed().as_secs_f64();
+
+    println!("teardown");
+    for (name, teardown) in [("a", a.close()?), ("b", b.close()?)] {
+        print_teardown(name, &teardown)?;
+    }
+    stream.print(seconds);
+    println!("result frames={} lost=0 corrupt=0 seconds={seconds:.3}", 2 * options.frames);
+    Ok(())
+}
+
+/// A stream both ways, and what was seen of it.
+struct Stream<'options> {
+    options: &'options Options,
+    progress: ProgressBar,
+    latency_ns: Histogram<u64>,
+    began: Instant,
+    ways: [Way; 2],
+}
+
+/// One direction of the stream.
+#[derive(Clone, Copy, Default)]
+struct Way {
+    sent: u64,
+    received: u64,
+}
+
+impl<'options> Stream<'options> {
+    fn new(options: &'options Options) -> anyhow::Result<Self> {
+        // Drawn on a terminal only; elsewhere it draws nothing.
+        let progress = ProgressBar::new(2 * options.frames);
+        progress.set_style(ProgressStyle::with_template("{bar:40} {pos}/{len} frames, {per_sec}, {eta} left")?);
+        let latency_ns = Histogram::new_with_bounds(1, 60_000_000_000, 3)?;
+        Ok(Self { options, progress, latency_ns, began: Instant::now(), ways: [Way::default(); 2] })
+    }
+
+    fn run<C: Carrier>(&mut self, a: &mut End<C>, b: &mut End<C>) -> anyhow::Result<()> {
+        let patience = Duration::from_secs(self.options.patience);
+        let mut last_progress = Instant::now();
+        while self.ways.iter().any(|way| way.received < self.options.frames) {
+            let before = self.total();
+            self.send(0, a)?;
+            self.send(1, b)?;
+            self.receive(1, a)?;
+            self.receive(0, b)?;
+            if self.total() != before {
+                last_progress = Instant::now();
+            } else if last_progress.elapsed() >= patience {
+                // Says who, what is outstanding, and for how long nothing came.
+                a.wait(&Wait::at_most(Duration::ZERO).relax(Relax::Yield), |_| {})?;
+            } else {
+                // The two ends may share a core with the fabric.
+                std::thread::yield_now();
+            }
+        }
+        self.progress.finish_and_clear();
+        self.settle(a, patience)?;
+        self.settle(b, patience)
+    }
+
+    fn total(&self) -> u64 {
+        self.ways.iter().map(|way| way.sent + way.received).sum()
+    }
+
+    /// Sends what the window allows. The last of a burst is signalled, so that no frame stays out for want of a signal.
+    fn send<C: Carrier>(&mut self, way: usize, end: &mut End<C>) -> anyhow::Result<()> {
+        let Options { frames, window, size, .. } = *self.options;
+        loop {
+            let Way { sent, received } = self.ways[way];
+            if sent == frames || sent - received == window || end.outstanding().sends as usize == RING {
+                return Ok(());
+            }
+            let now_ns = self.began.elapsed().as_nanos() as u64;
+            let mut frame = end.next_frame()?;
+            fill(&mut frame.payload_mut()[..size], way, sent, now_ns);
+            if sent + 1 == frames || sent + 1 - received == window {
+                frame.post(size)?;
+            } else {
+                frame.post_more(size)?;
+            }
+            self.ways[way].sent += 1;
+        }
+    }
+
+    /// Takes what came, checks every byte, and posts the frames again.
+    fn receive<C: Carrier>(&mut self, way: usize, end: &mut End<C>) -> anyhow::Result<()> {
+        let Self { options, progress, latency_ns, began, ways } = self;
+        let mut outcome = Ok(());
+        end.poll(|event| {
+            if let Event::Received(frame) = event
+                && outcome.is_ok()
+            {
+                let number = ways[way].received;
+                outcome = check(frame.payload(), way, number, options.size).and_then(|sent_ns| {
+                    let now_ns = began.elapsed().as_nanos() as u64;
+                    latency_ns.saturating_record(now_ns.saturating_sub(sent_ns).max(1));
+                    frame.repost().map_err(anyhow::Error::from)
+                });
+                ways[way].received += 1;
+                if number.is_multiple_of(1024) {
+                    progress.set_position(ways[0].received + ways[1].received);
+                }
+            }
+        })?;
+        outcome
+    }
+
+    /// Waits until the last sends have completed.
+    fn settle<C: Carrier>(&self, end: &mut End<C>, patience: Duration) -> anyhow::Result<()> {
+        while end.outstanding().sends > 0 {
+            end.wait(&Wait::at_most(patience), |_| {})?;
+        }
+        Ok(())
+    }
+
+    fn print(&self, seconds: f64) {
+        let bytes = 2.0 * self.options.frames as f64 * self.options.size as f64;
+        println!(
+            "throughput {:.1} MB/s, {:.0} frames/s",
+            bytes / seconds / 1e6,
+            2.0 * self.options.frames as f64 / seconds
+        );
+        for percentile in [50.0, 90.0, 99.0, 99.9, 100.0] {
+            let us = self.latency_ns.value_at_percentile(percentile) as f64 / 1e3;
+            println!("latency p{percentile}: {us:.1} us");
+        }
+    }
+}
+
+/// Fills a payload: when it was sent, then a pattern that depends on direction, number and place.
+fn fill(payload: &mut [u8], way: usize, number: u64, now_ns: u64) {
+    let (stamp, rest) = payload.split_at_mut(8);
+    stamp.copy_from_slice(&now_ns.to_be_bytes());
+    let mut words = rest.chunks_exact_mut(8);
+    let mut state = seed(way, number);
+    for word in &mut words {
+        word.copy_from_slice(&state.to_le_bytes());
+        state = next(state);
+    }
+    let tail = words.into_remainder();
+    let bytes = state.to_le_bytes();
+    tail.copy_from_slice(&bytes[..tail.len()]);
+}
+
+/// Checks a payload byte by byte; answers when it was sent.
+fn check(payload: &[u8], way: usize, number: u64, size: usize) -> anyhow::Result<u64> {
+    ensure!(payload.len() == size, "frame {number}: {} bytes came, {size} were sent", payload.len());
+    let (stamp, rest) = payload.split_at(8);
+    let mut state = seed(way, number);
+    let words = rest.chunks_exact(8);
+    let tail = words.remainder();
+    for (index, word) in words.enumerate() {
+        ensure!(
+            word == state.to_le_bytes(),
+            "frame {number} is corrupt in bytes {} to {}",
+            8 + 8 * index,
+            15 + 8 * index
+        );
+        state = next(state);
+    }
+    ensure!(tail == &state.to_le_bytes()[..tail.len()], "frame {number} is corrupt in its last {} bytes", tail.len());
+    Ok(u64::from_be_bytes(stamp.try_into()?))
+}
+
+const fn seed(way: usize, number: u64) -> u64 {
+    (number << 1 | way as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1
+}
+
+const fn next(state: u64) -> u64 {
+    state.wrapping_mul(0xd129_0d3d_3d5f_8c6b).rotate_left(23)
+}
+
+fn print_teardown(name: &str, teardown: &Teardown) -> anyhow::Result<()> {
+    let steps: Vec<_> = teardown.done().map(|step| format!("{step:?}")).collect();
+    println!("  {name}: {}", steps.join(" -> "));
+    if let Some(reason) = &teardown.not_drained {
+        println!("  {name}: not drained, so the queue pair went first: {reason}");
+    }
+    teardown_order::check(teardown.quiesced, teardown.done())?;
+    Ok(())
+}

@@ -1,0 +1,95 @@
+//! How an endpoint shall be: one struct, every setting, a builder.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bareverbs_core::connect::QueuePairConfig;
+use bareverbs_core::link::Sequence;
+
+use crate::objects::gid::GidPolicy;
+
+/// How an endpoint shall be.
+///
+/// ```
+/// use bareverbs_shell::EndpointConfig;
+///
+/// let config = EndpointConfig::uc("rank 1").frame_bytes(16384);
+/// assert_eq!(config.queue_pair.send_depth, 32);
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct EndpointConfig {
+    /// Who is at the other end: a rank or an address, for error messages.
+    pub peer: Arc<str>,
+    /// The queue pair. Depths are set from the rings' lengths.
+    pub queue_pair: QueuePairConfig,
+    /// Which GID to use.
+    pub gid: GidPolicy,
+    /// Bytes of a frame, the carrier's room included: a multiple of 64, on Thunderbolt of 4096.
+    pub frame_bytes: u32,
+    /// Every how many sends one is signalled; `None` for what the link layer suggests.
+    pub signal_every: Option<u32>,
+    /// The number of the first message sent, as the other end expects it.
+    pub tx_start: Sequence,
+    /// The number of the first message that will come.
+    pub rx_start: Sequence,
+    /// How long a teardown may wait for what is outstanding.
+    pub drain_limit: Duration,
+}
+
+impl EndpointConfig {
+    /// An unreliable connected endpoint with 4 KiB frames, numbers from 0, the first IPv4-mapped GID.
+    pub fn uc(peer: &str) -> Self {
+        Self {
+            peer: Arc::from(peer),
+            queue_pair: QueuePairConfig::uc(),
+            gid: GidPolicy::Ipv4Mapped,
+            frame_bytes: 4096,
+            signal_every: None,
+            tx_start: Sequence::default(),
+            rx_start: Sequence::default(),
+            drain_limit: Duration::from_secs(2),
+        }
+    }
+
+    /// The same with every queue pair setting of MLX's JACCL.
+    pub fn jaccl(peer: &str) -> Self {
+        Self { queue_pair: QueuePairConfig::jaccl(), ..Self::uc(peer) }
+    }
+
+    /// With this queue pair.
+    #[must_use]
+    pub fn queue_pair(self, queue_pair: QueuePairConfig) -> Self {
+        Self { queue_pair, ..self }
+    }
+
+    /// With this choice of GID.
+    #[must_use]
+    pub fn gid(self, gid: GidPolicy) -> Self {
+        Self { gid, ..self }
+    }
+
+    /// With frames of this many bytes.
+    #[must_use]
+    pub fn frame_bytes(self, frame_bytes: u32) -> Self {
+        Self { frame_bytes, ..self }
+    }
+
+    /// With one of that many sends signalled.
+    #[must_use]
+    pub fn signal_every(self, signal_every: u32) -> Self {
+        Self { signal_every: Some(signal_every), ..self }
+    }
+
+    /// With these first numbers.
+    #[must_use]
+    pub fn sequences(self, tx_start: Sequence, rx_start: Sequence) -> Self {
+        Self { tx_start, rx_start, ..self }
+    }
+
+    /// With this limit on a teardown's wait.
+    #[must_use]
+    pub fn drain_limit(self, drain_limit: Duration) -> Self {
+        Self { drain_limit, ..self }
+    }
+}

@@ -1,0 +1,137 @@
+//! What goes wrong while an endpoint is used: with whom, on which device, and what.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bareverbs_core::link::{LinkError, Outstanding, ReceiveError, SendError};
+use bareverbs_core::verbs::inline_calls::{PollError, RawErrno};
+
+use crate::errno::{self, Errno};
+
+/// What went wrong while an endpoint was used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EndpointError {
+    /// Who is at the other end.
+    pub peer: Arc<str>,
+    /// The own device.
+    pub device: Arc<str>,
+    /// What.
+    pub kind: EndpointErrorKind,
+}
+
+/// What went wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum EndpointErrorKind {
+    /// A send was refused, with the errno if the provider left it in `errno`.
+    Send(SendError, Option<Errno>),
+    /// Posting receives was refused, with the errno if the provider left it in `errno`.
+    Receive(ReceiveError, Option<Errno>),
+    /// A completion was not what it must be.
+    Link(LinkError),
+    /// Polling failed; the link is broken.
+    Poll(PollError),
+    /// Nothing came in time.
+    Timeout {
+        /// How long was waited.
+        waited: Duration,
+        /// What the device still has.
+        outstanding: Outstanding,
+        /// The `wr_id`s of what it still has, sends first.
+        pending: Vec<u64>,
+    },
+    /// The wait was cancelled.
+    Cancelled,
+    /// The endpoint is not connected.
+    NotConnected,
+    /// Another thread than the only one allowed.
+    SecondThread,
+}
+
+impl fmt::Display for EndpointError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "link to {} on device {}: ", self.peer, self.device)?;
+        match &self.kind {
+            EndpointErrorKind::Send(error, errno) => with_errno(f, error, *errno),
+            EndpointErrorKind::Receive(error, errno) => with_errno(f, error, *errno),
+            EndpointErrorKind::Link(error) => error.fmt(f),
+            EndpointErrorKind::Poll(error) => error.fmt(f),
+            EndpointErrorKind::Timeout { waited, outstanding, pending } => {
+                write!(
+                    f,
+                    "nothing came in {} ms with {} sends and {} receives outstanding",
+                    waited.as_millis(),
+                    outstanding.sends,
+                    outstanding.receives
+                )?;
+                if let (Some(first), Some(last)) = (pending.first(), pending.last()) {
+                    write!(f, " (wr_id {first:#x} to {last:#x})")?;
+                }
+                f.write_str("; an unreliable queue pair does not tell that its peer is gone: make the link anew")
+            }
+            EndpointErrorKind::Cancelled => f.write_str("the wait was cancelled"),
+            EndpointErrorKind::NotConnected => {
+                f.write_str("it is not connected: exchange destinations and connect first")
+            }
+            EndpointErrorKind::SecondThread => {
+                f.write_str("MLX5_SINGLE_THREADED=1 is set, and this is not the thread that opened the device")
+            }
+        }
+    }
+}
+
+fn with_errno(f: &mut fmt::Formatter<'_>, error: &dyn fmt::Display, errno: Option<Errno>) -> fmt::Result {
+    error.fmt(f)?;
+    match errno {
+        Some(errno) => write!(f, " [{errno}]"),
+        None => Ok(()),
+    }
+}
+
+impl std::error::Error for EndpointError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &self.kind {
+            EndpointErrorKind::Send(error, _) => Some(error),
+            EndpointErrorKind::Receive(error, _) => Some(error),
+            EndpointErrorKind::Link(error) => Some(error),
+            EndpointErrorKind::Poll(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl EndpointError {
+    /// Whether the provider said that its queue is full.
+    pub fn is_queue_full(&self) -> bool {
+        let errno = match &self.kind {
+            EndpointErrorKind::Send(SendError::Full { .. }, _) => return true,
+            EndpointErrorKind::Send(_, errno) | EndpointErrorKind::Receive(_, errno) => *errno,
+            _ => None,
+        };
+        errno.is_some_and(Errno::is_queue_full)
+    }
+}
+
+/// The errno behind what a post returned, where there is one: to be asked before anything else is called.
+pub(super) fn errno_of_send(error: &SendError) -> Option<Errno> {
+    match error {
+        SendError::Refused { raw, .. } => resolve(*raw),
+        SendError::Broken { cause: bareverbs_core::link::Fault::PostUnknown { raw, .. } } => resolve(*raw),
+        _ => None,
+    }
+}
+
+/// The same for receives.
+pub(super) fn errno_of_receive(error: &ReceiveError) -> Option<Errno> {
+    match error {
+        ReceiveError::Refused { raw, .. } => resolve(*raw),
+        ReceiveError::Broken { cause: bareverbs_core::link::Fault::PostUnknown { raw, .. } } => resolve(*raw),
+        _ => None,
+    }
+}
+
+fn resolve(raw: RawErrno) -> Option<Errno> {
+    errno::of_return(raw)
+}

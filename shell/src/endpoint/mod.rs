@@ -1,0 +1,489 @@
+//! One end of a connection: device, protection domain, completion queue, queue pair, registered frames, and the link over
+//! them.
+//!
+//! An [`Endpoint`] is used with static dispatch: its carrier and ring lengths are in its type. [`MessageEndpoint`] is the
+//! form for those who store several kinds in one place.
+//!
+//! # Safety
+//!
+//! This file guarantees that a link's calls are used only while its queue pair lives, that a link's frames are covered by
+//! the region whose key it has, and that their memory outlives both.
+#![allow(unsafe_code)]
+
+mod config;
+mod error;
+mod message;
+mod teardown;
+
+use std::sync::Arc;
+
+use bareverbs_core::connect::{ConnectParams, Destination, Psn, Transition};
+use bareverbs_core::link::{
+    Carrier, DepthUnit, Direction, Event, FrameKey, FrameMemory, Geometry, Link, LinkRules, LinkSetup, Outstanding,
+    SendChain, SendError, SendFrame, Sequence, THUNDERBOLT_FRAME_BYTES,
+};
+use bareverbs_core::verbs::{Gid, Mtu, Wc};
+
+pub use config::EndpointConfig;
+pub use error::{EndpointError, EndpointErrorKind};
+pub use message::MessageEndpoint;
+pub use teardown::Teardown;
+
+use crate::errno;
+use crate::error::Error;
+use crate::memory::pages::Pages;
+use crate::objects::gid::{self, GidInfo};
+use crate::objects::memory_region::Keeper;
+use crate::objects::port::PortInfo;
+use crate::objects::queue_pair::MARKER_SLOTS;
+use crate::objects::{CompletionQueue, DeviceContext, MemoryRegion, ProtectionDomain, QueuePair, drain};
+use crate::wait::{Ended, Wait};
+use teardown::Plumbing;
+
+/// Where an endpoint's frames live.
+#[derive(Debug)]
+pub enum Frames {
+    /// Memory that the endpoint allocates and frees.
+    Owned,
+    /// Static storage, claimed.
+    Static(FrameMemory),
+}
+
+impl From<FrameMemory> for Frames {
+    fn from(memory: FrameMemory) -> Self {
+        Self::Static(memory)
+    }
+}
+
+/// One end of a connection, with `SEND` frames to send from and `RECV` to receive into.
+///
+/// ```
+/// use bareverbs_core::link::{Event, Immediate};
+/// use bareverbs_shell::endpoint::{Endpoint, EndpointConfig, Frames, connect_pair};
+/// use bareverbs_shell::{Fabric, Wait};
+/// use std::time::Duration;
+///
+/// let device = Fabric::soft()?.open(None)?;
+/// let mut a = Endpoint::<_, 8, 8>::new(&device, Immediate, EndpointConfig::uc("b"), Frames::Owned)?;
+/// let mut b = Endpoint::<_, 8, 8>::new(&device, Immediate, EndpointConfig::uc("a"), Frames::Owned)?;
+/// connect_pair(&mut a, &mut b)?;
+///
+/// a.send(5, |payload| payload[..5].copy_from_slice(b"hello"))?;
+/// let mut seen = Vec::new();
+/// b.wait(&Wait::at_most(Duration::from_secs(5)), |event| {
+///     if let Event::Received(frame) = event {
+///         seen.extend_from_slice(frame.payload());
+///     }
+/// })?;
+/// assert_eq!(seen, b"hello");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Endpoint<C: Carrier, const SEND: usize, const RECV: usize> {
+    link: Link<C, SEND, RECV>,
+    plumbing: Plumbing,
+    config: EndpointConfig,
+    port: PortInfo,
+    psn: Psn,
+    gid: Option<GidInfo>,
+    qp_num: u32,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// In INIT, with nothing posted.
+    Fresh,
+    /// In RTS, with receives posted.
+    Connected,
+    /// The queue pair is gone.
+    Failed,
+}
+
+impl<C: Carrier, const SEND: usize, const RECV: usize> std::fmt::Debug for Endpoint<C, SEND, RECV> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Endpoint")
+            .field("peer", &self.config.peer)
+            .field("device", &self.plumbing.device)
+            .field("qp_num", &self.qp_num)
+            .field("stage", &self.stage)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
+    /// Makes an endpoint up to the INIT state: what it has to tell the other end is then known
+    /// ([`destination`](Self::destination)).
+    ///
+    /// In order: port and GID are read, then domain, completion queue, queue pair and region are made, then the queue pair
+    /// enters INIT. When a step fails, what was made is destroyed, in order.
+    ///
+    /// # Errors
+    /// [`Error`] of the step that failed.
+    pub fn new(
+        context: &Arc<DeviceContext>,
+        carrier: C,
+        config: EndpointConfig,
+        frames: impl Into<Frames>,
+    ) -> Result<Self, Error> {
+        let mut config = config;
+        let port = context.port(config.queue_pair.port)?;
+        let gid = gid::choose(context.name(), &port, config.gid, &context.gids(port.number)?)?;
+        let rules = rules_for(&config, &port);
+        config.queue_pair = config
+            .queue_pair
+            .depths(depth_to_ask(&rules, SEND, config.frame_bytes), depth_to_ask(&rules, RECV, config.frame_bytes));
+        let domain = ProtectionDomain::new(context, port.number)?;
+        let entries = config.queue_pair.send_depth.saturating_add(config.queue_pair.recv_depth);
+        let queue = CompletionQueue::new(context, entries.saturating_add(2 * MARKER_SLOTS))?;
+        let mut queue_pair = QueuePair::new(&domain, &queue, &queue, &config.queue_pair)?;
+        let (memory, keeper) = frame_memory(frames.into(), (SEND + RECV) * config.frame_bytes as usize)?;
+        let region = MemoryRegion::of_frames(&domain, &memory, config.queue_pair.access, keeper)?;
+        queue_pair.modify(&Transition::to_init(&config.queue_pair))?;
+        // SAFETY: the region was registered at its own address, without an iova.
+        let key = unsafe { FrameKey::new(region.lkey()) };
+        let setup = LinkSetup {
+            send_queue: queue.id(),
+            recv_queue: queue.id(),
+            geometry: Geometry::of_queues(config.frame_bytes, &queue_pair.cap()),
+            rules,
+            tx_start: config.tx_start,
+            rx_start: config.rx_start,
+            key: Some(key),
+        };
+        let calls = queue_pair
+            .take_calls()
+            .ok_or(Error::State { device: Arc::clone(context.name()), what: "the queue pair's calls were taken" })?;
+        let link = Link::new(carrier, calls, memory, setup).map_err(Error::Link)?;
+        let qp_num = queue_pair.qp_num();
+        let plumbing = Plumbing {
+            region: Some(region),
+            queue_pair: Some(queue_pair),
+            queue: Some(queue),
+            domain: Some(domain),
+            context: Some(Arc::clone(context)),
+            device: Arc::clone(context.name()),
+        };
+        let psn = config.queue_pair.psn.choose(port.link_layer(), random_bits());
+        Ok(Self { link, plumbing, config, port, psn, gid, qp_num, stage: Stage::Fresh })
+    }
+
+    /// What the other end must know to connect.
+    pub fn destination(&self) -> Destination {
+        let gid = self.gid.map_or(Gid::ZERO, |found| found.gid);
+        Destination { lid: self.port.lid(), qp_num: self.qp_num, psn: self.psn, gid }
+    }
+
+    /// The path MTU that this end can have; both ends take the lower.
+    pub fn path_mtu(&self) -> Mtu {
+        self.config.queue_pair.path_mtu_on(self.port.active_mtu())
+    }
+
+    /// Connects to the other end: RTR, receives posted, RTS.
+    ///
+    /// The GID is read again before RTR and after it: one that changed meanwhile is an error, never used by its old index.
+    /// When a step fails the queue pair is destroyed, not moved again; make the endpoint anew.
+    ///
+    /// # Errors
+    /// [`Error`] of the step that failed; [`Error::State`] if the endpoint was connected before.
+    pub fn connect(&mut self, remote: &Destination, path_mtu: Mtu) -> Result<(), Error> {
+        if self.stage != Stage::Fresh {
+            let device = Arc::clone(&self.plumbing.device);
+            return Err(Error::State { device, what: "it was connected before: make a new endpoint for a new link" });
+        }
+        let connected = self.try_connect(remote, path_mtu);
+        self.stage = match connected {
+            Ok(()) => Stage::Connected,
+            Err(_) => {
+                if let Err(error) = self.plumbing.abandon_queue_pair() {
+                    crate::objects::report::report(&crate::objects::report::DropFailure::Destroy(error));
+                }
+                Stage::Failed
+            }
+        };
+        connected
+    }
+
+    fn try_connect(&mut self, remote: &Destination, path_mtu: Mtu) -> Result<(), Error> {
+        self.check_gid()?;
+        let params = ConnectParams {
+            config: self.config.queue_pair,
+            link_layer: self.port.link_layer(),
+            path_mtu,
+            psn: self.psn,
+            sgid_index: self.gid.map(|found| found.index),
+            remote: *remote,
+        };
+        let to_rtr = Transition::to_rtr(&params).map_err(Error::Route)?;
+        self.queue_pair()?.modify(&to_rtr)?;
+        self.check_gid()?;
+        errno::clear();
+        if let Err(refused) = self.link.post_receives(RECV) {
+            let errno = error::errno_of_receive(&refused);
+            return Err(self.context()?.call_error("ibv_post_recv", errno, Some(self.port.number)).into());
+        }
+        self.queue_pair()?.modify(&Transition::to_rts(&params))
+    }
+
+    /// That the GID published is still at its index.
+    fn check_gid(&self) -> Result<(), Error> {
+        let Some(published) = self.gid else { return Ok(()) };
+        let context = self.context()?;
+        context.check_use()?;
+        match gid::read(context, self.port.number, published.index) {
+            Some(now) if now.gid == published.gid => Ok(()),
+            _ => Err(Error::GidChanged { device: Arc::clone(&self.plumbing.device), index: published.index }),
+        }
+    }
+
+    fn queue_pair(&mut self) -> Result<&mut QueuePair, Error> {
+        let device = &self.plumbing.device;
+        let gone = || Error::State { device: Arc::clone(device), what: "its queue pair is gone" };
+        self.plumbing.queue_pair.as_mut().ok_or_else(gone)
+    }
+
+    fn context(&self) -> Result<&Arc<DeviceContext>, Error> {
+        let device = &self.plumbing.device;
+        let gone = || Error::State { device: Arc::clone(device), what: "its device is closed" };
+        self.plumbing.context.as_ref().ok_or_else(gone)
+    }
+
+    /// The next frame to fill in place and post.
+    ///
+    /// # Errors
+    /// [`EndpointErrorKind::Send`]; [`EndpointErrorKind::NotConnected`].
+    #[inline]
+    pub fn next_frame(&mut self) -> Result<SendFrame<'_, C, SEND>, EndpointError> {
+        self.check_connected()?;
+        let Self { link, config, plumbing, .. } = self;
+        link.next_frame().map_err(|error| refused(&config.peer, &plumbing.device, error))
+    }
+
+    /// Messages to be staged and posted in one call.
+    ///
+    /// # Errors
+    /// [`EndpointErrorKind::NotConnected`].
+    #[inline]
+    pub fn chain(&mut self) -> Result<SendChain<'_, C, SEND>, EndpointError> {
+        self.check_connected()?;
+        Ok(self.link.chain())
+    }
+
+    #[inline]
+    fn check_connected(&self) -> Result<(), EndpointError> {
+        if self.stage == Stage::Connected { Ok(()) } else { Err(self.failed(EndpointErrorKind::NotConnected)) }
+    }
+
+    /// The endpoint's protection domain, to register more memory in; `None` after its teardown.
+    pub fn domain(&self) -> Option<&Arc<ProtectionDomain>> {
+        self.plumbing.domain.as_ref()
+    }
+
+    /// Who is at the other end.
+    pub fn peer(&self) -> &Arc<str> {
+        &self.config.peer
+    }
+
+    /// The own device's name.
+    pub fn device(&self) -> &Arc<str> {
+        &self.plumbing.device
+    }
+
+    /// The own queue pair's number.
+    pub fn qp_num(&self) -> u32 {
+        self.qp_num
+    }
+
+    /// The GID in use, with its index.
+    pub fn gid(&self) -> Option<GidInfo> {
+        self.gid
+    }
+
+    /// Requests that the device has, or may have.
+    pub fn outstanding(&self) -> Outstanding {
+        self.link.outstanding()
+    }
+
+    /// Fills the next frame's room and posts its first `payload_bytes`.
+    ///
+    /// # Errors
+    /// [`EndpointErrorKind::Send`]; a refused send used up no sequence number.
+    #[inline]
+    pub fn send(&mut self, payload_bytes: usize, fill: impl FnOnce(&mut [u8])) -> Result<Sequence, EndpointError> {
+        self.check_connected()?;
+        let posted = self.link.next_frame().and_then(|mut frame| {
+            fill(frame.payload_mut());
+            errno::clear();
+            frame.post(payload_bytes)
+        });
+        posted.map_err(|error| refused(&self.config.peer, &self.plumbing.device, error))
+    }
+
+    /// Posts at most `max` receives, of the frames that are not posted; answers how many.
+    ///
+    /// # Errors
+    /// [`EndpointErrorKind::Receive`].
+    pub fn post_receives(&mut self, max: usize) -> Result<usize, EndpointError> {
+        errno::clear();
+        self.link.post_receives(max).map_err(|error| {
+            let errno = error::errno_of_receive(&error);
+            self.failed(EndpointErrorKind::Receive(error, errno))
+        })
+    }
+
+    /// Takes what has completed and gives each event to `on`, in order; answers how many. A received frame goes back to
+    /// the ring when `on` returns, unless it was reposted.
+    ///
+    /// # Errors
+    /// The first completion that is not what it must be breaks the link, and ends the call; those before it were given
+    /// out.
+    #[inline]
+    pub fn poll(&mut self, mut on: impl FnMut(Event<'_, RECV>)) -> Result<usize, EndpointError> {
+        let mut room = [Wc::default(); 16];
+        let Some(queue) = &mut self.plumbing.queue else { return Err(self.failed(EndpointErrorKind::NotConnected)) };
+        let completions = match queue.poll(&mut room) {
+            Ok(completions) => completions,
+            Err(error) => {
+                self.link.break_with(error);
+                return Err(self.failed(EndpointErrorKind::Poll(error)));
+            }
+        };
+        let mut events = 0;
+        let mut first_error = None;
+        for completion in completions {
+            match self.link.accept(&completion) {
+                Ok(event) => {
+                    events += 1;
+                    on(event);
+                }
+                // Later completions of the same poll only keep the books.
+                Err(error) => first_error = first_error.or(Some(error)),
+            }
+        }
+        match first_error {
+            None => Ok(events),
+            Some(error) => Err(self.failed(EndpointErrorKind::Link(error))),
+        }
+    }
+
+    /// Polls until something came, and gives it to `on`; answers how many.
+    ///
+    /// # Errors
+    /// As [`poll`](Self::poll); [`EndpointErrorKind::Timeout`] names what is outstanding; [`EndpointErrorKind::Cancelled`].
+    pub fn wait(&mut self, wait: &Wait<'_>, mut on: impl FnMut(Event<'_, RECV>)) -> Result<usize, EndpointError> {
+        let mut waiting = wait.begin();
+        loop {
+            match self.poll(&mut on)? {
+                0 => waiting.idle().map_err(|ended| self.ended(ended))?,
+                events => return Ok(events),
+            }
+        }
+    }
+
+    #[cold]
+    fn ended(&self, ended: Ended) -> EndpointError {
+        self.failed(match ended {
+            Ended::Cancelled => EndpointErrorKind::Cancelled,
+            Ended::Deadline { waited } => {
+                EndpointErrorKind::Timeout { waited, outstanding: self.link.outstanding(), pending: Vec::new() }
+            }
+        })
+    }
+
+    #[cold]
+    fn failed(&self, kind: EndpointErrorKind) -> EndpointError {
+        EndpointError { peer: Arc::clone(&self.config.peer), device: Arc::clone(&self.plumbing.device), kind }
+    }
+
+    /// Takes the endpoint down, in order, and tells what happened.
+    ///
+    /// Nothing is left to do when it returns, and nothing is tried again.
+    ///
+    /// # Errors
+    /// [`Error::Call`] of the first call that the library refused: what it was to destroy, and what that needs, stays.
+    pub fn close(mut self) -> Result<Teardown, Error> {
+        let done = self.take_down();
+        teardown::outcome(done)
+    }
+
+    fn take_down(&mut self) -> Teardown {
+        let Self { link, plumbing, config, .. } = self;
+        let ours = plumbing.context.as_ref().is_some_and(|context| context.is_ours());
+        plumbing.take_down(|queue_pair, queue| {
+            let Outstanding { sends, receives } = link.outstanding();
+            // Nothing to end, or not ours to end: a forked child makes no call.
+            if sends == 0 && receives == 0 || !ours {
+                return None;
+            }
+            let post_marker = |direction: Direction| link.post_marker(direction);
+            Some(drain::drain(queue_pair, queue, post_marker, config.drain_limit))
+        })
+    }
+}
+
+impl<C: Carrier, const SEND: usize, const RECV: usize> Drop for Endpoint<C, SEND, RECV> {
+    fn drop(&mut self) {
+        // After `close` nothing is there any more, and nothing happens here.
+        let done = self.take_down();
+        teardown::report_failures(&done, &self.plumbing.device, self.qp_num);
+    }
+}
+
+/// Connects two endpoints of one process to each other: the lower path MTU wins, and both have receives posted when this
+/// returns.
+///
+/// # Errors
+/// As [`Endpoint::connect`].
+pub fn connect_pair<A: Carrier, B: Carrier, const AS: usize, const AR: usize, const BS: usize, const BR: usize>(
+    a: &mut Endpoint<A, AS, AR>,
+    b: &mut Endpoint<B, BS, BR>,
+) -> Result<(), Error> {
+    let path_mtu = a.path_mtu().min(b.path_mtu());
+    let (to_a, to_b) = (a.destination(), b.destination());
+    a.connect(&to_b, path_mtu)?;
+    b.connect(&to_a, path_mtu)
+}
+
+#[cold]
+fn refused(peer: &Arc<str>, device: &Arc<str>, error: SendError) -> EndpointError {
+    let kind = EndpointErrorKind::Send(error, error::errno_of_send(&error));
+    EndpointError { peer: Arc::clone(peer), device: Arc::clone(device), kind }
+}
+
+fn rules_for(config: &EndpointConfig, port: &PortInfo) -> LinkRules {
+    let mut rules = LinkRules::for_link_layer(port.link_layer());
+    rules.inline_limit_bytes = config.queue_pair.inline_bytes;
+    if let Some(signal_every) = config.signal_every {
+        rules.signal_every = signal_every;
+    }
+    rules
+}
+
+/// What to ask a queue for, so that it holds `frames` frames: Thunderbolt counts 4 KiB pieces.
+fn depth_to_ask(rules: &LinkRules, frames: usize, frame_bytes: u32) -> u32 {
+    let frames = u32::try_from(frames).unwrap_or(u32::MAX);
+    match rules.depth_unit {
+        DepthUnit::Requests => frames,
+        DepthUnit::ThunderboltFrames => frames.saturating_mul(frame_bytes.div_ceil(THUNDERBOLT_FRAME_BYTES)),
+    }
+}
+
+fn frame_memory(frames: Frames, len_bytes: usize) -> Result<(FrameMemory, Keeper), Error> {
+    match frames {
+        Frames::Static(memory) => Ok((memory, None)),
+        Frames::Owned => {
+            let pages =
+                Arc::new(Pages::new(len_bytes).ok_or(Error::Size { what: "frame memory", got: len_bytes as u64 })?);
+            // SAFETY: 1: the pages are ours, zeroed, of that length. 2: they live until the region that covers them is
+            // deregistered (its keeper), which the endpoint does after the queue pair was drained or destroyed, and never
+            // when neither succeeded. 3: only their address is known elsewhere.
+            let memory = unsafe { FrameMemory::from_raw_parts(pages.start(), pages.len_bytes()) };
+            Ok((memory, Some(pages)))
+        }
+    }
+}
+
+/// Bits that nobody can guess: the seed of the standard library's hash maps.
+fn random_bits() -> u32 {
+    use std::hash::{BuildHasher, Hasher};
+    std::collections::hash_map::RandomState::new().build_hasher().finish() as u32
+}

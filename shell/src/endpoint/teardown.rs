@@ -1,0 +1,133 @@
+//! What an endpoint owns, and how it goes.
+//!
+//! The rule this file protects: **the order of [`teardown_order`](bareverbs_core::teardown_order)**, by an explicit close
+//! or by drop, with work in flight, and when any call fails. What could not be destroyed stays, with everything that it
+//! needs; memory that the device may still write is never freed.
+
+use std::sync::Arc;
+
+use bareverbs_core::teardown_order::{Quiesced, Step};
+
+use crate::error::{CallError, Error};
+use crate::objects::report::{DropFailure, report};
+use crate::objects::{CompletionQueue, DeviceContext, MemoryRegion, ProtectionDomain, QueuePair};
+
+/// What happened at a teardown, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Teardown {
+    /// Whether the device is known to have ended.
+    pub quiesced: Quiesced,
+    /// Each step that was taken, with its outcome.
+    pub steps: Vec<(Step, Result<(), CallError>)>,
+    /// Why the queue pair could not be drained.
+    pub not_drained: Option<String>,
+}
+
+impl Teardown {
+    /// The steps that succeeded, for [`check`](bareverbs_core::teardown_order::check).
+    pub fn done(&self) -> impl Iterator<Item = Step> {
+        self.steps.iter().filter(|(_, outcome)| outcome.is_ok()).map(|(step, _)| *step)
+    }
+
+    /// The first call that failed.
+    pub fn failure(&self) -> Option<&CallError> {
+        self.steps.iter().find_map(|(_, outcome)| outcome.as_ref().err())
+    }
+}
+
+/// The objects of one endpoint.
+#[derive(Debug)]
+pub(super) struct Plumbing {
+    pub(super) region: Option<MemoryRegion>,
+    pub(super) queue_pair: Option<QueuePair>,
+    pub(super) queue: Option<CompletionQueue>,
+    pub(super) domain: Option<Arc<ProtectionDomain>>,
+    pub(super) context: Option<Arc<DeviceContext>>,
+    pub(super) device: Arc<str>,
+}
+
+impl Plumbing {
+    /// Takes everything down that is there. `drain` ends what the queue pair has outstanding; it is asked only when there
+    /// is a queue pair.
+    pub(super) fn take_down(
+        &mut self,
+        drain: impl FnOnce(&mut QueuePair, &mut CompletionQueue) -> Option<Result<(), String>>,
+    ) -> Teardown {
+        let mut done = Teardown { quiesced: Quiesced::Yes, steps: Vec::new(), not_drained: None };
+        if let (Some(queue_pair), Some(queue)) = (&mut self.queue_pair, &mut self.queue) {
+            match drain(queue_pair, queue) {
+                None => {}
+                Some(Ok(())) => done.steps.push((Step::Quiesce, Ok(()))),
+                Some(Err(reason)) => {
+                    done.quiesced = Quiesced::No;
+                    done.not_drained = Some(reason);
+                }
+            }
+        }
+        if done.quiesced == Quiesced::No {
+            // Destroying the queue pair is all that ends the device's use of the memory now.
+            self.close_queue_pair(&mut done);
+            if done.failure().is_some() {
+                self.leak_region();
+            }
+        }
+        if let Some(region) = self.region.take() {
+            done.steps.push((Step::MemoryRegion, region.close()));
+        }
+        self.close_queue_pair(&mut done);
+        // Whatever somebody else still holds goes with its last owner.
+        if let Some(outcome) = self.queue.take().and_then(CompletionQueue::close_if_last) {
+            done.steps.push((Step::CompletionQueue, outcome));
+        }
+        if let Some(outcome) = self.domain.take().and_then(ProtectionDomain::close_if_last) {
+            done.steps.push((Step::ProtectionDomain, outcome));
+        }
+        if let Some(outcome) = self.context.take().and_then(DeviceContext::close_if_last) {
+            done.steps.push((Step::DeviceContext, outcome));
+        }
+        done
+    }
+
+    /// Destroys a queue pair that must not be used again. Work that it had ends with it.
+    pub(super) fn abandon_queue_pair(&mut self) -> Result<(), CallError> {
+        let Some(queue_pair) = self.queue_pair.take() else { return Ok(()) };
+        let closed = queue_pair.close();
+        if closed.is_err() {
+            self.leak_region();
+        }
+        closed
+    }
+
+    fn close_queue_pair(&mut self, done: &mut Teardown) {
+        if let Some(queue_pair) = self.queue_pair.take() {
+            done.steps.push((Step::QueuePair, queue_pair.close()));
+        }
+    }
+
+    /// Leaves region and memory in place for ever: the device may still write.
+    fn leak_region(&mut self) {
+        if let Some(region) = self.region.take() {
+            report(&DropFailure::Leaked { device: Arc::clone(&self.device), len_bytes: region.len_bytes() });
+            std::mem::forget(region);
+        }
+    }
+}
+
+/// Reports what a drop could not do.
+pub(super) fn report_failures(done: &Teardown, device: &Arc<str>, qp_num: u32) {
+    if let Some(reason) = &done.not_drained {
+        report(&DropFailure::Quiesce { device: Arc::clone(device), qp_num, reason: reason.clone() });
+    }
+    for error in done.steps.iter().filter_map(|(_, outcome)| outcome.as_ref().err()) {
+        report(&DropFailure::Destroy(error.clone()));
+    }
+}
+
+/// The outcome of an explicit close: what happened, as an error if a call refused.
+pub(super) fn outcome(done: Teardown) -> Result<Teardown, Error> {
+    match done.failure() {
+        Some(error) => Err(Error::Call(error.clone())),
+        None => Ok(done),
+    }
+}

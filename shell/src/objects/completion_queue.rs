@@ -1,0 +1,118 @@
+//! Completion queues: polled by one owner, destroyed after the last queue pair that uses them.
+//!
+//! # Safety
+//!
+//! This file guarantees that a queue's calls are made only while the queue lives: they sit beside its handle, and the
+//! handle is shared with queue pairs only.
+#![allow(unsafe_code)]
+
+use std::ffi::c_int;
+use std::sync::Arc;
+
+use bareverbs_core::verbs::inline_calls::{CompletionQueueCalls, Completions, PollError, QueueId};
+use bareverbs_core::verbs::{Cq, Wc};
+
+use crate::errno;
+use crate::error::{CallError, Doing, Error};
+use crate::objects::device::DeviceContext;
+use crate::objects::handle::{Handle, Object, Origin};
+use crate::symbols::Symbols;
+
+impl Object for Cq {
+    type Parents = Arc<DeviceContext>;
+    const DESTROY: &'static str = "ibv_destroy_cq";
+
+    fn destroy(symbols: &Symbols) -> unsafe extern "C" fn(*mut Self) -> c_int {
+        symbols.destroy_cq
+    }
+
+    fn origin(parents: &Self::Parents) -> &Origin {
+        parents.origin()
+    }
+}
+
+/// A completion queue.
+#[derive(Debug)]
+pub struct CompletionQueue {
+    calls: CompletionQueueCalls,
+    handle: Arc<Handle<Cq>>,
+    capacity: u32,
+}
+
+impl CompletionQueue {
+    /// Makes a queue of at least that many entries.
+    ///
+    /// # Errors
+    /// [`Error::Size`] for 0 or more than fits an `int`; [`Error::Call`] if the library refuses.
+    #[doc(alias = "ibv_create_cq")]
+    pub fn new(context: &Arc<DeviceContext>, entries: u32) -> Result<Self, Error> {
+        context.check_use()?;
+        let wished = c_int::try_from(entries).ok().filter(|wished| *wished > 0);
+        let wished = wished.ok_or(Error::Size { what: "a completion queue", got: entries.into() })?;
+        errno::clear();
+        let none = std::ptr::null_mut();
+        // SAFETY: the context is live; no channel, no word of ours.
+        let raw = unsafe { (context.symbols().create_cq)(context.as_ptr(), wished, none, std::ptr::null_mut(), 0) };
+        // SAFETY: just returned by this library, or null; errno was cleared.
+        let handle = unsafe { Handle::adopt(raw, Arc::clone(context), "ibv_create_cq") }
+            .map_err(|error| error.doing(Doing::Create(format!("a completion queue of {entries}"))))?;
+        // SAFETY: the queue is live, and nobody else has it yet; its start is the same in every library, which is what is
+        // being checked.
+        let queue = unsafe { handle.raw().as_ref() };
+        let owner = queue.context.addr() as u64;
+        super::check_layout(context.name(), "ibv_cq.context", context.as_ptr().addr() as u64, owner)?;
+        let capacity = u32::try_from(queue.cqe).unwrap_or(entries);
+        // SAFETY: 1: the handle beside the calls outlives them; 2: the raw queue is shared with queue pairs, which do not
+        // poll, and with this value's owner alone.
+        let calls = unsafe { CompletionQueueCalls::new(handle.raw(), context.checked()) }
+            .map_err(|_| Error::ForeignContext { device: Arc::clone(context.name()), making: "a completion queue" })?;
+        Ok(Self { calls, handle: Arc::new(handle), capacity })
+    }
+
+    /// Which queue this is.
+    pub fn id(&self) -> QueueId {
+        self.calls.id()
+    }
+
+    /// Entries that it holds, as the library answered.
+    pub const fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    /// Takes completions out.
+    ///
+    /// # Errors
+    /// [`PollError`]: completions were lost, every link on this queue is to be broken.
+    #[doc(alias = "ibv_poll_cq")]
+    #[inline]
+    pub fn poll<'room>(&mut self, room: &'room mut [Wc]) -> Result<Completions<'room>, PollError> {
+        self.calls.poll(room)
+    }
+
+    /// The device it is on.
+    pub fn context(&self) -> &Arc<DeviceContext> {
+        self.handle.parents()
+    }
+
+    pub(super) fn shared(&self) -> &Arc<Handle<Cq>> {
+        &self.handle
+    }
+
+    /// Destroys the queue if no queue pair uses it; else it goes with the last of them.
+    pub(crate) fn close_if_last(self) -> Option<Result<(), CallError>> {
+        Arc::try_unwrap(self.handle).ok().map(Handle::close)
+    }
+
+    /// Destroys the queue now.
+    ///
+    /// # Errors
+    /// [`Error::State`] if a queue pair uses it, and it is then destroyed with the last of them; [`Error::Call`] if the
+    /// library refuses.
+    pub fn close(self) -> Result<(), Error> {
+        let device = Arc::clone(self.context().name());
+        match Arc::try_unwrap(self.handle) {
+            Ok(handle) => Ok(handle.close()?),
+            Err(_) => Err(Error::State { device, what: "a queue pair uses the completion queue: drop that first" }),
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! What a drop could not do: a hook that the process can set.
+//!
+//! A drop never panics and returns nothing. Without a hook, what it could not do is one line at `warn` of the `log`
+//! facade, or on standard error where no logger listens.
+
+use std::fmt;
+use std::sync::RwLock;
+use std::sync::{Arc, PoisonError};
+
+use crate::error::CallError;
+
+/// What a drop could not do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DropFailure {
+    /// A destroy failed; the object and its parents are left to the end of the process.
+    Destroy(CallError),
+    /// A queue pair could not be quiesced; it is destroyed before any region.
+    Quiesce {
+        /// The device.
+        device: Arc<str>,
+        /// The queue pair's number.
+        qp_num: u32,
+        /// Why.
+        reason: String,
+    },
+    /// Memory that the device may still write is left in place for ever.
+    Leaked {
+        /// The device.
+        device: Arc<str>,
+        /// How much.
+        len_bytes: usize,
+    },
+}
+
+impl fmt::Display for DropFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Destroy(error) => write!(f, "while dropping: {error}; it and its parents are left in place"),
+            Self::Quiesce { device, qp_num, reason } => {
+                write!(f, "while dropping: queue pair {qp_num} on device {device} could not be drained: {reason}")
+            }
+            Self::Leaked { device, len_bytes } => {
+                write!(f, "while dropping: {len_bytes} bytes that device {device} may still write are kept, not freed")
+            }
+        }
+    }
+}
+
+type Hook = Arc<dyn Fn(&DropFailure) + Send + Sync>;
+static HOOK: RwLock<Option<Hook>> = RwLock::new(None);
+
+/// Sets what is called, on the dropping thread, when a drop could not do something; `None` for the default line.
+pub fn set_drop_hook(hook: Option<Hook>) {
+    *HOOK.write().unwrap_or_else(PoisonError::into_inner) = hook;
+}
+
+pub(crate) fn report(failure: &DropFailure) {
+    let hook = HOOK.read().unwrap_or_else(PoisonError::into_inner).clone();
+    match hook {
+        // A hook that panics must not turn a drop while unwinding into an abort.
+        Some(hook) => drop(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| hook(failure)))),
+        None if log::log_enabled!(log::Level::Warn) => log::warn!("{failure}"),
+        None => {
+            use std::io::Write;
+            // `eprintln!` would panic on a closed standard error.
+            let _ = writeln!(std::io::stderr(), "bareverbs: {failure}");
+        }
+    }
+}
