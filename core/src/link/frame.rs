@@ -407,6 +407,13 @@ impl<W: Request, const N: usize> Frames<W, N> {
         self.in_flight
     }
 
+    /// The numbers of the requests that may be the device's, oldest first.
+    pub(crate) fn pending(&self) -> impl Iterator<Item = WorkId> {
+        let oldest = self.next_id.wrapping_sub(u64::from(self.in_flight));
+        (0..u64::from(self.in_flight))
+            .map(move |place| WorkId::from_raw(self.slot(oldest.wrapping_add(place)).request.wr_id()))
+    }
+
     /// How many more requests may be posted now.
     #[inline]
     pub(crate) const fn free(&self) -> u32 {

@@ -185,6 +185,13 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
         }
     }
 
+    /// The numbers of the requests that [`outstanding`](Self::outstanding) counts: sends first, oldest first.
+    pub fn pending(&self) -> impl Iterator<Item = WorkId> {
+        let Outstanding { sends, receives } = self.outstanding();
+        let sends = self.send.frames().pending().take(sends as usize);
+        sends.chain(self.recv.frames().pending().take(receives as usize))
+    }
+
     /// Why the link is broken, if it is.
     pub const fn cause(&self) -> Option<Fault> {
         self.health.cause()
