@@ -1,0 +1,3 @@
+//! What `bareverbs-shell` promises, from outside.
+
+mod access_lock;
