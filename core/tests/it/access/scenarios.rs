@@ -46,8 +46,11 @@ fn until(what: &str, happened: impl Fn() -> bool) {
     }
 }
 
+/// Waits until so many stand in line behind a holder, and the lock turns away who would overtake them.
 fn until_waiting(lock: &impl Lock, count: u32) {
     until("waiters are registered", || lock.waiting().total() == count);
+    let running = lock.phase().mode().expect("held");
+    until("they are announced", || lock.try_enter(running).is_err());
 }
 
 fn assert_idle(lock: &impl Lock) {
