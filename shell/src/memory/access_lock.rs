@@ -68,7 +68,9 @@ impl AccessLock {
     /// A lock that nobody holds.
     #[must_use]
     pub const fn new() -> Self {
-        AccessLock { queue: ParkQueue::over(Word::new(), SystemParker) }
+        AccessLock {
+            queue: ParkQueue::over(Word::new(), SystemParker),
+        }
     }
 
     /// Waits for its turn to read.
@@ -153,7 +155,8 @@ impl AccessLock {
     /// [`TimedOut`](AccessRefused::TimedOut), [`Full`](AccessRefused::Full).
     #[inline]
     pub fn disjoint_timeout(&self, timeout: Duration) -> Result<DisjointGuard<'_>, AccessRefused> {
-        self.queue.acquire(Mode::Disjoint, Patience::AtMost(timeout))?;
+        self.queue
+            .acquire(Mode::Disjoint, Patience::AtMost(timeout))?;
         Ok(DisjointGuard { lock: self })
     }
 
@@ -162,9 +165,7 @@ impl AccessLock {
     /// Waits for ever in a thread that holds a guard of this lock; see [Recursion](Self#recursion).
     #[inline]
     pub fn exclusive(&self) -> ExclusiveGuard<'_> {
-        while self.queue.acquire(Mode::Exclusive, Patience::Endless).is_err() {
-            // Not reached: one alone is never too many, and endless patience does not run out.
-        }
+        self.queue.acquire_exclusive();
         ExclusiveGuard { lock: self }
     }
 
@@ -183,8 +184,12 @@ impl AccessLock {
     /// # Errors
     /// [`TimedOut`](AccessRefused::TimedOut).
     #[inline]
-    pub fn exclusive_timeout(&self, timeout: Duration) -> Result<ExclusiveGuard<'_>, AccessRefused> {
-        self.queue.acquire(Mode::Exclusive, Patience::AtMost(timeout))?;
+    pub fn exclusive_timeout(
+        &self,
+        timeout: Duration,
+    ) -> Result<ExclusiveGuard<'_>, AccessRefused> {
+        self.queue
+            .acquire(Mode::Exclusive, Patience::AtMost(timeout))?;
         Ok(ExclusiveGuard { lock: self })
     }
 
@@ -207,7 +212,10 @@ impl Default for AccessLock {
 
 impl fmt::Debug for AccessLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AccessLock").field("phase", &self.phase()).field("waiting", &self.waiting()).finish()
+        f.debug_struct("AccessLock")
+            .field("phase", &self.phase())
+            .field("waiting", &self.waiting())
+            .finish()
     }
 }
 
