@@ -6,7 +6,7 @@ mod ends;
 mod probes;
 mod requests;
 
-pub use calls::{Env, clear_errno, device_names, errno, open, poll_raw};
+pub use calls::{Env, clear_errno, device_names, errno, poll_raw};
 pub use ends::{CAP, End, INIT_MASK, Moved, RTR_MASK, RTS_MASK, connect, init_attr, pair, rtr_attr, rts_attr, uc};
 pub use probes::*;
 pub use requests::{gather, post_recv, post_send, receive, scatter, send, send_imm};
