@@ -9,7 +9,7 @@
 //! | 62..32 | block, handed out once per process; 0 (small numbers of other programs) and all ones (markers) never |
 //! | 31..0 | number within the block; its low bits are the slot, those above the slot's generation |
 //!
-//! A ring takes a block when it is made, and another one before the first is used up (once in 2^32 requests).
+//! A ring takes a block when it is made, and another one when half of that is used up (once in 2^31 requests).
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -96,8 +96,9 @@ impl WorkId {
     }
 }
 
-/// From here on a ring takes a new block when it next gets a frame back: more than a ring's length before the block ends.
-pub(crate) const RENEW_AT: u32 = 0xFFFF_0000;
+/// A number with this bit is in the second half of its block: a ring then takes a new block when it next gets a frame
+/// back, with far more numbers left than it has frames.
+pub(crate) const RENEW_BIT: u64 = 1 << 31;
 
 /// Blocks run from 1 to this, inclusive.
 const LAST_BLOCK: u32 = 0x7FFF_FFFE;
