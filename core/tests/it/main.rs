@@ -1,3 +1,4 @@
 //! What `bareverbs-core` decides, seen from outside: one binary for all of it.
 
+mod access;
 mod segments;
