@@ -8,7 +8,12 @@
 //!
 //! Needs a C compiler.
 
+pub mod bars;
 pub mod c_side;
+pub mod callgrind;
 pub mod link_loops;
+pub mod lock_loops;
 pub mod provider;
 pub mod raw_loop;
+pub mod segment_loops;
+pub mod subjects;
