@@ -57,11 +57,7 @@ pub fn post_receive<const FRAMES: usize>(link: &mut Numbered<FRAMES>, n: u64) ->
 
 /// 16 send completions, checked.
 #[inline(never)]
-pub fn poll_sends<const FRAMES: usize>(
-    link: &mut Numbered<FRAMES>,
-    queue: &mut CompletionQueueCalls,
-    n: u64,
-) -> u64 {
+pub fn poll_sends<const FRAMES: usize>(link: &mut Numbered<FRAMES>, queue: &mut CompletionQueueCalls, n: u64) -> u64 {
     let mut room = [Wc::default(); 16];
     let mut sum = 0;
     for _ in 0..n {

@@ -91,11 +91,7 @@ impl Provider {
         let setup = LinkSetup {
             send_queue: send_queue.id(),
             recv_queue: recv_queue.id(),
-            geometry: Geometry {
-                frame_bytes: FRAME_BYTES,
-                send_capacity: FRAMES as u32,
-                recv_capacity: FRAMES as u32,
-            },
+            geometry: Geometry { frame_bytes: FRAME_BYTES, send_capacity: FRAMES as u32, recv_capacity: FRAMES as u32 },
             rules: LinkRules::for_link_layer(LinkLayer::ETHERNET),
             tx_start: Sequence::default(),
             rx_start: Sequence::default(),

@@ -14,12 +14,8 @@ pub struct Prepared<const FRAMES: usize> {
 impl<const FRAMES: usize> Default for Prepared<FRAMES> {
     fn default() -> Self {
         let entry = Sge { addr: 4096, length: FRAME_BYTES, lkey: 7 };
-        let request = SendWr {
-            num_sge: 1,
-            opcode: WrOpcode::SEND_WITH_IMM,
-            send_flags: SendFlags::SIGNALED,
-            ..SendWr::EMPTY
-        };
+        let request =
+            SendWr { num_sge: 1, opcode: WrOpcode::SEND_WITH_IMM, send_flags: SendFlags::SIGNALED, ..SendWr::EMPTY };
         let mut slots = vec![(request, entry); FRAMES].into_boxed_slice();
         for (request, entry) in &mut slots {
             request.sg_list = entry;
