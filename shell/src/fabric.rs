@@ -7,6 +7,7 @@ use bareverbs_core::verbs::PortState;
 
 use crate::error::Error;
 use crate::objects::device::{DeviceContext, DeviceEntry, list_devices};
+use crate::objects::fork;
 use crate::soft::{SoftConfig, SoftFabric};
 use crate::symbols::{Symbols, system};
 
@@ -98,6 +99,19 @@ impl Fabric {
     /// The entry points.
     pub fn symbols(&self) -> &Arc<Symbols> {
         &self.symbols
+    }
+
+    /// Makes `fork` safe for registered memory on kernels before 5.12 (`ibv_fork_init`): to be called before the first
+    /// registration. Set `RDMAV_HUGEPAGES_SAFE=1` in the environment too where huge pages are registered. It costs a system
+    /// call for each registration; newer kernels need neither, and there it does nothing.
+    ///
+    /// A forked child may not use this process's handles, whatever this answers.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] on a library without the call; [`Error::Call`] with EINVAL after the first registration.
+    #[doc(alias = "ibv_fork_init")]
+    pub fn prepare_for_fork(&self) -> Result<(), Error> {
+        fork::prepare(&self.symbols)
     }
 
     /// The devices there are, each with its own error if it cannot be opened.

@@ -14,7 +14,7 @@
 //!
 //! Handles belong to the process that made them. In a forked child every call is refused
 //! ([`Error::Forked`]), and dropping a handle there makes no call. Registered memory and `fork` do not go together on
-//! kernels before 5.12 unless `ibv_fork_init` was called before the first registration: [`fork_safety`] does that.
+//! kernels before 5.12 unless `ibv_fork_init` was called before the first registration: [`Fabric::prepare_for_fork`] does that.
 //!
 //! # Errors
 //!

@@ -13,13 +13,7 @@ pub trait AtomicWord {
     ///
     /// # Errors
     /// The value found, if it was not `current` or for no reason.
-    fn compare_exchange_weak(
-        &self,
-        current: u32,
-        new: u32,
-        success: Ordering,
-        failure: Ordering,
-    ) -> Result<u32, u32>;
+    fn compare_exchange_weak(&self, current: u32, new: u32, success: Ordering, failure: Ordering) -> Result<u32, u32>;
 
     /// [`AtomicU32::fetch_sub`].
     fn fetch_sub(&self, value: u32, order: Ordering) -> u32;
@@ -32,13 +26,7 @@ impl AtomicWord for AtomicU32 {
     }
 
     #[inline]
-    fn compare_exchange_weak(
-        &self,
-        current: u32,
-        new: u32,
-        success: Ordering,
-        failure: Ordering,
-    ) -> Result<u32, u32> {
+    fn compare_exchange_weak(&self, current: u32, new: u32, success: Ordering, failure: Ordering) -> Result<u32, u32> {
         self.compare_exchange_weak(current, new, success, failure)
     }
 

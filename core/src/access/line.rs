@@ -124,15 +124,8 @@ impl Line {
         if count >= MAX_SHARED_PLACES {
             return None;
         }
-        let line = if count == 0 {
-            self.stand_last(mode)
-        } else {
-            self
-        };
-        let place = Place {
-            mode,
-            mark: line.turn(mode),
-        };
+        let line = if count == 0 { self.stand_last(mode) } else { self };
+        let place = Place { mode, mark: line.turn(mode) };
         Some((line.with_count(mode, count + 1), place))
     }
 
@@ -163,23 +156,11 @@ impl Line {
         let disjoint_first = self.0 & DISJOINT_FIRST != 0;
         // A batch stands before its slot, so at the same distance an exclusive waiter is last.
         let ranks = [
-            (
-                Mode::Read,
-                self.batch_distance(Mode::Read),
-                u32::from(disjoint_first),
-            ),
-            (
-                Mode::Disjoint,
-                self.batch_distance(Mode::Disjoint),
-                u32::from(!disjoint_first),
-            ),
+            (Mode::Read, self.batch_distance(Mode::Read), u32::from(disjoint_first)),
+            (Mode::Disjoint, self.batch_distance(Mode::Disjoint), u32::from(!disjoint_first)),
             (Mode::Exclusive, self.first_slot_in_use(), 2),
         ];
-        ranks
-            .into_iter()
-            .filter_map(|(mode, distance, tie)| Some(((distance?, tie), mode)))
-            .min()
-            .map(|(_, mode)| mode)
+        ranks.into_iter().filter_map(|(mode, distance, tie)| Some(((distance?, tie), mode))).min().map(|(_, mode)| mode)
     }
 
     /// Who enters next, when the lock's word reads `state`: none while anybody holds it, or nobody waits.
@@ -191,27 +172,18 @@ impl Line {
         let mode = self.first()?;
         if mode.is_shared() {
             let turned = self.0 ^ (1 << (shift(mode) + TURN_SHIFT));
-            return Some(Call {
-                mode,
-                count: self.count(mode),
-                rest: Line(turned).with_count(mode, 0),
-            });
+            return Some(Call { mode, count: self.count(mode), rest: Line(turned).with_count(mode, 0) });
         }
         let slot = self.slot_at(self.first_slot_in_use()?);
         let head = (slot + 1) & SLOT_MASK;
         let others = self.0 & !(1 << slot) & !(SLOT_MASK << HEAD_SHIFT);
-        Some(Call {
-            mode,
-            count: 1,
-            rest: Line(others | (head << HEAD_SHIFT)),
-        })
+        Some(Call { mode, count: 1, rest: Line(others | (head << HEAD_SHIFT)) })
     }
 
     /// The distance behind all that wait.
     fn end(self) -> u32 {
         let behind_slots = u32::BITS - self.slots_from_head().leading_zeros();
-        let batches =
-            [Mode::Read, Mode::Disjoint].map(|mode| self.batch_distance(mode).unwrap_or(0));
+        let batches = [Mode::Read, Mode::Disjoint].map(|mode| self.batch_distance(mode).unwrap_or(0));
         behind_slots.max(batches[0]).max(batches[1])
     }
 

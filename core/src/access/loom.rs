@@ -31,13 +31,7 @@ impl AtomicWord for AtomicU32 {
         self.load(order)
     }
 
-    fn compare_exchange_weak(
-        &self,
-        current: u32,
-        new: u32,
-        success: Ordering,
-        failure: Ordering,
-    ) -> Result<u32, u32> {
+    fn compare_exchange_weak(&self, current: u32, new: u32, success: Ordering, failure: Ordering) -> Result<u32, u32> {
         // Failing for no reason adds nothing but branches.
         self.compare_exchange(current, new, success, failure)
     }
@@ -56,13 +50,7 @@ impl AtomicWord for LeavesRelaxed {
         self.0.load(order)
     }
 
-    fn compare_exchange_weak(
-        &self,
-        current: u32,
-        new: u32,
-        success: Ordering,
-        failure: Ordering,
-    ) -> Result<u32, u32> {
+    fn compare_exchange_weak(&self, current: u32, new: u32, success: Ordering, failure: Ordering) -> Result<u32, u32> {
         self.0.compare_exchange(current, new, success, failure)
     }
 
@@ -122,13 +110,7 @@ impl AtomicWord for Watched {
         self.0.fetch_add(0, Ordering::AcqRel)
     }
 
-    fn compare_exchange_weak(
-        &self,
-        current: u32,
-        new: u32,
-        success: Ordering,
-        failure: Ordering,
-    ) -> Result<u32, u32> {
+    fn compare_exchange_weak(&self, current: u32, new: u32, success: Ordering, failure: Ordering) -> Result<u32, u32> {
         let before = self.0.compare_exchange(current, new, success, failure)?;
         Watched::changed(before, new);
         Ok(before)
@@ -185,22 +167,13 @@ impl<R: RelaxStrategy, A: AtomicWord + Default> Region<R, A> {
     fn hold_or_give_up(&self, mode: Mode, range: usize) {
         match mode {
             Mode::Read => {
-                let _ = self
-                    .lock
-                    .read_until(|| true)
-                    .map(|_guard| self.touch(mode, range));
+                let _ = self.lock.read_until(|| true).map(|_guard| self.touch(mode, range));
             }
             Mode::Disjoint => {
-                let _ = self
-                    .lock
-                    .disjoint_until(|| true)
-                    .map(|_guard| self.touch(mode, range));
+                let _ = self.lock.disjoint_until(|| true).map(|_guard| self.touch(mode, range));
             }
             Mode::Exclusive => {
-                let _ = self
-                    .lock
-                    .exclusive_until(|| true)
-                    .map(|_guard| self.touch(mode, range));
+                let _ = self.lock.exclusive_until(|| true).map(|_guard| self.touch(mode, range));
             }
         }
     }
@@ -212,16 +185,10 @@ impl<R: RelaxStrategy, A: AtomicWord + Default> Region<R, A> {
                 let _ = self.lock.try_read().map(|_guard| self.touch(mode, range));
             }
             Mode::Disjoint => {
-                let _ = self
-                    .lock
-                    .try_disjoint()
-                    .map(|_guard| self.touch(mode, range));
+                let _ = self.lock.try_disjoint().map(|_guard| self.touch(mode, range));
             }
             Mode::Exclusive => {
-                let _ = self
-                    .lock
-                    .try_exclusive()
-                    .map(|_guard| self.touch(mode, range));
+                let _ = self.lock.try_exclusive().map(|_guard| self.touch(mode, range));
             }
         }
     }
@@ -336,18 +303,19 @@ fn those_behind_one_that_gives_up_join_the_phase_that_runs() {
         check(PREEMPTIONS_OF_THREE, move || {
             let region = Slept::new();
             let (writer, second) = (Arc::clone(&region), Arc::clone(&region));
-            let wait_for_second = |second: thread::JoinHandle<()>| second.join().expect("no panic");
             let writer = thread::spawn(move || writer.hold_or_give_up(Mode::Exclusive, 0));
-            let spawn_second = || thread::spawn(move || second.hold(mode, 1));
+            let guards = (
+                (mode == Mode::Read).then(|| region.lock.read().expect("room")),
+                (mode == Mode::Disjoint).then(|| region.lock.disjoint().expect("room")),
+            );
+            let second = thread::spawn(move || second.hold(mode, 1));
             // Held until the second was in: it must not wait for the first to leave.
-            if mode == Mode::Read {
-                let _guard = region.lock.read().expect("room");
-                wait_for_second(spawn_second());
-            } else {
-                let _guard = region.lock.disjoint().expect("room");
-                wait_for_second(spawn_second());
-            }
+            second.join().expect("no panic");
             writer.join().expect("no panic");
+            // Nor must the word go on saying that somebody waits.
+            assert!(region.lock.try_read().is_ok() == (mode == Mode::Read));
+            assert!(region.lock.try_disjoint().is_ok() == (mode == Mode::Disjoint));
+            drop(guards);
             region.assert_idle();
         });
     }

@@ -81,9 +81,7 @@ impl Waiting {
     /// All that wait, whatever the mode.
     #[must_use]
     pub const fn total(self) -> u32 {
-        self.read
-            .saturating_add(self.disjoint)
-            .saturating_add(self.exclusive)
+        self.read.saturating_add(self.disjoint).saturating_add(self.exclusive)
     }
 
     /// Counts one more that waits in `mode`.
@@ -118,16 +116,11 @@ pub enum AccessRefused {
 impl fmt::Display for AccessRefused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            AccessRefused::Busy => {
-                f.write_str("expected a free access lock, it is held or waited for in another mode")
+            AccessRefused::Busy => f.write_str("expected a free access lock, it is held or waited for in another mode"),
+            AccessRefused::TimedOut => f.write_str("the access lock did not come free within the time given"),
+            AccessRefused::Full { limit } => {
+                write!(f, "expected at most {limit} holders of an access lock, one more came: are guards leaked?")
             }
-            AccessRefused::TimedOut => {
-                f.write_str("the access lock did not come free within the time given")
-            }
-            AccessRefused::Full { limit } => write!(
-                f,
-                "expected at most {limit} holders of an access lock, one more came: are guards leaked?"
-            ),
         }
     }
 }

@@ -11,12 +11,13 @@ use super::atomic::AtomicWord;
 use super::mode::{AccessRefused, Mode, Phase, Waiting};
 use super::spin_wait::SpinQueue;
 
-/// A three-mode lock that waits by spinning, with [`RelaxStrategy`] `R` between two looks.
+/// A three-mode lock that waits by spinning, with [`RelaxStrategy`](super::relax::RelaxStrategy) `R` between two looks.
 ///
 /// What it promises is said in the [module](super): fair in phases, no poison, recursion, interrupts. It needs no memory but its
 /// own two words. Up to [`MAX_SHARED_PLACES`](super::MAX_SHARED_PLACES) readers, as many disjoint writers, and
 /// [`MAX_EXCLUSIVE_PLACES`](super::MAX_EXCLUSIVE_PLACES) exclusive ones stand in its line at a time, and the bound on what runs
-/// before a waiter holds from the moment it has its place; who finds no place spins until one comes free.
+/// before a waiter holds from the moment it has its place and has said so in the word; who finds no place spins until one comes
+/// free.
 ///
 /// The atomic `A` is there for model checkers.
 ///
@@ -49,17 +50,13 @@ impl<R> SpinAccessLock<R> {
     /// A lock that nobody holds.
     #[must_use]
     pub const fn new() -> Self {
-        SpinAccessLock {
-            queue: SpinQueue::new(),
-        }
+        SpinAccessLock { queue: SpinQueue::new() }
     }
 }
 
 impl<R, A: Default> Default for SpinAccessLock<R, A> {
     fn default() -> Self {
-        SpinAccessLock {
-            queue: SpinQueue::default(),
-        }
+        SpinAccessLock { queue: SpinQueue::default() }
     }
 }
 
@@ -91,10 +88,7 @@ impl<R: RelaxStrategy, A: AtomicWord> SpinAccessLock<R, A> {
     /// # Errors
     /// [`TimedOut`](AccessRefused::TimedOut), [`Full`](AccessRefused::Full).
     #[inline]
-    pub fn read_until(
-        &self,
-        expired: impl FnMut() -> bool,
-    ) -> Result<SpinReadGuard<'_, R, A>, AccessRefused> {
+    pub fn read_until(&self, expired: impl FnMut() -> bool) -> Result<SpinReadGuard<'_, R, A>, AccessRefused> {
         self.queue.acquire(Mode::Read, expired)?;
         Ok(SpinReadGuard { lock: self })
     }
@@ -147,10 +141,7 @@ impl<R: RelaxStrategy, A: AtomicWord> SpinAccessLock<R, A> {
     /// # Errors
     /// [`TimedOut`](AccessRefused::TimedOut), [`Full`](AccessRefused::Full).
     #[inline]
-    pub fn disjoint_until(
-        &self,
-        expired: impl FnMut() -> bool,
-    ) -> Result<SpinDisjointGuard<'_, R, A>, AccessRefused> {
+    pub fn disjoint_until(&self, expired: impl FnMut() -> bool) -> Result<SpinDisjointGuard<'_, R, A>, AccessRefused> {
         self.queue.acquire(Mode::Disjoint, expired)?;
         Ok(SpinDisjointGuard { lock: self })
     }
@@ -160,10 +151,7 @@ impl<R: RelaxStrategy, A: AtomicWord> SpinAccessLock<R, A> {
     /// Waits for ever in a thread that holds a guard of this lock. Never call it in an interrupt.
     #[inline]
     pub fn exclusive(&self) -> SpinExclusiveGuard<'_, R, A> {
-        while self.queue.acquire(Mode::Exclusive, never).is_err() {
-            // Not reached: one alone is never too many, and `never` does not expire.
-            R::relax();
-        }
+        self.queue.acquire_exclusive();
         SpinExclusiveGuard { lock: self }
     }
 
@@ -195,7 +183,7 @@ impl<R: RelaxStrategy, A: AtomicWord> SpinAccessLock<R, A> {
         self.queue.word.state().phase()
     }
 
-    /// How many stand in line: a snapshot for diagnosis, out of date as soon as it is taken.
+    /// How many have a place in the line: a snapshot for diagnosis, out of date as soon as it is taken.
     pub fn waiting(&self) -> Waiting {
         self.queue.line().waiting()
     }
@@ -207,10 +195,7 @@ fn never() -> bool {
 
 impl<R: RelaxStrategy, A: AtomicWord> fmt::Debug for SpinAccessLock<R, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SpinAccessLock")
-            .field("phase", &self.phase())
-            .field("waiting", &self.waiting())
-            .finish()
+        f.debug_struct("SpinAccessLock").field("phase", &self.phase()).field("waiting", &self.waiting()).finish()
     }
 }
 

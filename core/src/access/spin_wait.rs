@@ -30,43 +30,40 @@ pub(super) struct SpinQueue<R, A> {
 
 impl<R> SpinQueue<R, AtomicU32> {
     pub(super) const fn new() -> Self {
-        SpinQueue {
-            word: Word::new(),
-            line: AtomicU32::new(Line::EMPTY.bits()),
-            relax: PhantomData,
-        }
+        SpinQueue { word: Word::new(), line: AtomicU32::new(Line::EMPTY.bits()), relax: PhantomData }
     }
 }
 
 impl<R, A: Default> Default for SpinQueue<R, A> {
     fn default() -> Self {
-        SpinQueue {
-            word: Word::default(),
-            line: A::default(),
-            relax: PhantomData,
-        }
+        SpinQueue { word: Word::default(), line: A::default(), relax: PhantomData }
     }
 }
 
 impl<R: RelaxStrategy, A: AtomicWord> SpinQueue<R, A> {
     #[inline]
-    pub(super) fn acquire(
-        &self,
-        mode: Mode,
-        expired: impl FnMut() -> bool,
-    ) -> Result<(), AccessRefused> {
+    pub(super) fn acquire(&self, mode: Mode, expired: impl FnMut() -> bool) -> Result<(), AccessRefused> {
         if self.word.enter_plain(mode) {
             return Ok(());
         }
         self.acquire_slowly(mode, expired)
     }
 
+    /// Cannot fail: one alone is never too many, and its patience has no end.
+    #[inline]
+    pub(super) fn acquire_exclusive(&self) {
+        if !self.word.enter_plain(Mode::Exclusive) {
+            self.acquire_exclusive_slowly();
+        }
+    }
+
     #[cold]
-    fn acquire_slowly(
-        &self,
-        mode: Mode,
-        mut expired: impl FnMut() -> bool,
-    ) -> Result<(), AccessRefused> {
+    fn acquire_exclusive_slowly(&self) {
+        while self.acquire_slowly(Mode::Exclusive, || false).is_err() {}
+    }
+
+    #[cold]
+    fn acquire_slowly(&self, mode: Mode, mut expired: impl FnMut() -> bool) -> Result<(), AccessRefused> {
         loop {
             match self.word.enter(mode) {
                 Entry::Entered => return Ok(()),
@@ -104,11 +101,7 @@ impl<R: RelaxStrategy, A: AtomicWord> SpinQueue<R, A> {
                 return Ok(());
             }
             if expired() {
-                return if self.give_up(place) {
-                    Err(AccessRefused::TimedOut)
-                } else {
-                    Ok(())
-                };
+                return if self.give_up(place) { Err(AccessRefused::TimedOut) } else { Ok(()) };
             }
             R::relax();
         }
@@ -126,9 +119,7 @@ impl<R: RelaxStrategy, A: AtomicWord> SpinQueue<R, A> {
     }
 
     fn replace_line(&self, old: Line, new: Line) -> bool {
-        self.line
-            .compare_exchange_weak(old.bits(), new.bits(), AcqRel, Acquire)
-            .is_ok()
+        self.line.compare_exchange_weak(old.bits(), new.bits(), AcqRel, Acquire).is_ok()
     }
 
     fn take_place(&self, mode: Mode) -> Option<Place> {
@@ -179,8 +170,7 @@ impl<R: RelaxStrategy, A: AtomicWord> SpinQueue<R, A> {
             let line = self.line();
             let done = match line.call(state) {
                 Some(call) => {
-                    if self.word.admit(call.mode, call.count) && !self.replace_line(line, call.rest)
-                    {
+                    if self.word.admit(call.mode, call.count) && !self.replace_line(line, call.rest) {
                         self.word.retract(call.mode, call.count);
                     }
                     false

@@ -139,11 +139,7 @@ impl State {
     /// For a reader that already holds the lock, and for waiters of the running mode before whom nobody else waits.
     #[must_use]
     pub const fn join(self, mode: Mode) -> Option<State> {
-        if self.is_running(mode) {
-            self.admit(mode, 1)
-        } else {
-            None
-        }
+        if self.is_running(mode) { self.admit(mode, 1) } else { None }
     }
 
     /// `count` waiters enter together; none if the lock is held in another mode, or cannot count so many.
@@ -217,10 +213,7 @@ impl State {
 
     /// Whether a phase of this shared mode runs.
     const fn is_running(self, mode: Mode) -> bool {
-        matches!(
-            (self.phase(), mode),
-            (Phase::Read(_), Mode::Read) | (Phase::Disjoint(_), Mode::Disjoint)
-        )
+        matches!((self.phase(), mode), (Phase::Read(_), Mode::Read) | (Phase::Disjoint(_), Mode::Disjoint))
     }
 
     #[inline]

@@ -39,9 +39,7 @@ impl Word {
     /// A lock that nobody holds.
     #[must_use]
     pub const fn new() -> Self {
-        Word {
-            bits: AtomicU32::new(0),
-        }
+        Word { bits: AtomicU32::new(0) }
     }
 }
 
@@ -58,21 +56,13 @@ impl<A: AtomicWord> Word<A> {
     #[must_use]
     pub fn enter_plain(&self, mode: Mode) -> bool {
         // An exclusive one can only enter a word that reads 0, so it need not look.
-        let seen = if mode.is_shared() {
-            self.bits.load(Relaxed)
-        } else {
-            0
-        };
+        let seen = if mode.is_shared() { self.bits.load(Relaxed) } else { 0 };
         let plain = match mode {
             Mode::Read => seen & NOT_PLAIN == 0,
             Mode::Disjoint => seen.wrapping_neg() & NOT_PLAIN == 0,
             Mode::Exclusive => true,
         };
-        plain
-            && self
-                .bits
-                .compare_exchange_weak(seen, seen.wrapping_add(step(mode)), Acquire, Relaxed)
-                .is_ok()
+        plain && self.bits.compare_exchange_weak(seen, seen.wrapping_add(step(mode)), Acquire, Relaxed).is_ok()
     }
 
     /// Enters if the lock is free for `mode` and nobody waits.
@@ -109,12 +99,17 @@ impl<A: AtomicWord> Word<A> {
         self.update(|state| state.join(mode)).is_ok()
     }
 
-    /// Leaves. True if that left the lock to those who wait: the caller must hand it over.
+    /// Leaves. True if the lock may now be left to those who wait: the caller must hand it over, or see that another does.
     #[inline]
     #[must_use]
     pub fn leave(&self, mode: Mode) -> bool {
         let before = self.bits.fetch_sub(step(mode), Release);
-        State::from_bits(before).leave(mode).is_left_to_waiters()
+        let after = State::from_bits(before).leave(mode);
+        match mode {
+            // One alone leaves nothing but flags; against zero they are told for free.
+            Mode::Exclusive => after != State::VACANT,
+            _ => after.is_left_to_waiters(),
+        }
     }
 
     /// Takes the right to choose the next phase, or sees to it that whoever has it looks once more; false if there is nothing
@@ -180,10 +175,7 @@ impl<A: AtomicWord> Word<A> {
     /// # Errors
     /// The state found.
     pub fn replace(&self, old: State, new: State) -> Result<(), State> {
-        self.bits
-            .compare_exchange_weak(old.bits(), new.bits(), AcqRel, Acquire)
-            .map(drop)
-            .map_err(State::from_bits)
+        self.bits.compare_exchange_weak(old.bits(), new.bits(), AcqRel, Acquire).map(drop).map_err(State::from_bits)
     }
 
     /// Changes the word as `change` says of the newest state, and gives the new state; or the newest, if it says none.

@@ -35,6 +35,7 @@ use core::ptr::{NonNull, null_mut};
 use core::slice;
 use core::sync::atomic::{AtomicBool, Ordering};
 
+use crate::link::rules::ByteLen;
 use crate::link::work_id::{BLOCKS, Direction, RENEW_BIT, WorkId};
 use crate::verbs::inline_calls::{Completion, PostError, QueueId, QueuePairCalls, RawErrno};
 use crate::verbs::{Be32, RecvWr, SendFlags, SendWr, Sge, WrOpcode};
@@ -303,6 +304,8 @@ pub(crate) struct Bounds {
     pub(crate) depth: u32,
     /// Requests that one completion may end, without those before it having had one of their own.
     pub(crate) released_at_once: u32,
+    /// Whether what a completion says of its message's length may be believed.
+    pub(crate) byte_len: ByteLen,
 }
 
 /// A circle of `N` frames (a power of two, at most 32768), each with its request.
@@ -317,6 +320,8 @@ pub(crate) struct Frames<W, const N: usize> {
     in_flight: u32,
     /// How many may be: 0 without a key or without numbers, else the depth.
     limit: u32,
+    /// Lengths below this may be believed of a message that came: 0 for none, else one more than a frame.
+    believed_below: u32,
     has_key: bool,
     out_of_ids: bool,
 }
@@ -364,8 +369,24 @@ impl<W: Request, const N: usize> Frames<W, N> {
             addr = addr.wrapping_add(u64::from(bounds.frame_bytes));
         }
         let next_id = WorkId::first_of(W::DIRECTION, BLOCKS.take()?, 0).raw();
+        let believed_below = match bounds.byte_len {
+            ByteLen::Trusted => bounds.frame_bytes.saturating_add(1),
+            ByteLen::Unknown => 0,
+        };
         let bounds = Bounds { depth: bounds.depth.min(N as u32), ..bounds };
-        Some(Self { slots, memory, origin, bounds, next_id, in_flight: 0, limit: 0, has_key: false, out_of_ids: false })
+        let (has_key, out_of_ids) = (false, false);
+        Some(Self {
+            slots,
+            memory,
+            origin,
+            bounds,
+            next_id,
+            in_flight: 0,
+            limit: 0,
+            believed_below,
+            has_key,
+            out_of_ids,
+        })
     }
 
     /// Names the region of the frames; before that, the limit is 0.
@@ -384,6 +405,13 @@ impl<W: Request, const N: usize> Frames<W, N> {
     #[inline]
     pub(crate) const fn in_flight(&self) -> u32 {
         self.in_flight
+    }
+
+    /// The numbers of the requests that may be the device's, oldest first.
+    pub(crate) fn pending(&self) -> impl Iterator<Item = WorkId> {
+        let oldest = self.next_id.wrapping_sub(u64::from(self.in_flight));
+        (0..u64::from(self.in_flight))
+            .map(move |place| WorkId::from_raw(self.slot(oldest.wrapping_add(place)).request.wr_id()))
     }
 
     /// How many more requests may be posted now.
@@ -502,11 +530,17 @@ impl<W: Request, const N: usize> Frames<W, N> {
         let posted_after = self.posted_after(wr_id);
         // At least 1 for a request in flight; wraps to more than any limit for one that is not.
         let released = self.in_flight.wrapping_sub(posted_after);
-        if self.slot(wr_id).request.wr_id() != wr_id
-            || released.wrapping_sub(1) >= self.bounds.released_at_once
-            || completion.queue() != self.origin.queue
-            || completion.qp_num() != self.origin.qp_num
-        {
+        // One branch each: joined by `||`, they cost more instructions.
+        if completion.queue() != self.origin.queue {
+            return Err(Mismatch::Queue);
+        }
+        if completion.qp_num() != self.origin.qp_num {
+            return Err(Mismatch::QueuePair);
+        }
+        if self.slot(wr_id).request.wr_id() != wr_id {
+            return Err(Mismatch::NotInFlight);
+        }
+        if released.wrapping_sub(1) >= self.bounds.released_at_once {
             return Err(self.mismatch(completion));
         }
         self.in_flight = posted_after;
@@ -530,6 +564,7 @@ impl<W: Request, const N: usize> Frames<W, N> {
 
     /// What keeps a completion from ending a request; `Skipped` where only the number of those before it does.
     #[cold]
+    #[inline(never)]
     pub(crate) fn mismatch(&self, completion: Completion<'_>) -> Mismatch {
         let wr_id = completion.wr_id();
         if completion.queue() != self.origin.queue {
@@ -682,6 +717,17 @@ impl<'ring, W: Request, const N: usize> Returned<'ring, W, N> {
         // SAFETY: the frame lies in `memory` (`Frames::new`) and is outside the run: `release` has shortened it, and
         // nothing can be posted during the borrow (5).
         unsafe { slice::from_raw_parts(self.ring.frame_ptr(self.wr_id), self.ring.bounds.frame_bytes as usize) }
+    }
+
+    /// Makes [`Returned::bytes`] show the first `byte_len` bytes of the frame, if that can be believed.
+    #[inline(always)]
+    pub(crate) fn trim_to_believed(&mut self, byte_len: u32) -> Option<()> {
+        // Below one more than a frame, by `Frames::new`: at most a frame.
+        if byte_len >= self.ring.believed_below {
+            return None;
+        }
+        (self.start_bytes, self.len_bytes) = (0, byte_len);
+        Some(())
     }
 
     /// Makes [`Returned::bytes`] show a part of the frame only; nothing, if there is no such part.

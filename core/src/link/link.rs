@@ -67,9 +67,10 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
         let frame_bytes = geometry.frame_bytes;
         let depth = rules.depth(geometry.send_capacity, frame_bytes).min(SEND as u32);
         let released_at_once = rules.signal_every.clamp(1, (depth / 2).max(1));
-        let send_bounds = Bounds { frame_bytes, depth, released_at_once };
+        let byte_len = rules.byte_len;
+        let send_bounds = Bounds { frame_bytes, depth, released_at_once, byte_len };
         let depth = rules.depth(geometry.recv_capacity, frame_bytes).min(RECV as u32);
-        let recv_bounds = Bounds { frame_bytes, depth, released_at_once: 1 };
+        let recv_bounds = Bounds { frame_bytes, depth, released_at_once: 1, byte_len };
         let (send_memory, recv_memory) =
             memory.split_at(SEND.wrapping_mul(frame_bytes as usize)).map_err(|memory| {
                 let got_bytes = memory.len_bytes() as u64;
@@ -182,6 +183,13 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
             sends: if self.health.is_drained(Direction::Send) { 0 } else { self.send.frames().in_flight() },
             receives: if self.health.is_drained(Direction::Receive) { 0 } else { self.recv.frames().in_flight() },
         }
+    }
+
+    /// The numbers of the requests that [`outstanding`](Self::outstanding) counts: sends first, oldest first.
+    pub fn pending(&self) -> impl Iterator<Item = WorkId> {
+        let Outstanding { sends, receives } = self.outstanding();
+        let sends = self.send.frames().pending().take(sends as usize);
+        sends.chain(self.recv.frames().pending().take(receives as usize))
     }
 
     /// Why the link is broken, if it is.

@@ -108,10 +108,10 @@ impl<const N: usize> SendRing<N> {
             Ok(returned) => returned.released(),
             Err(mismatch) => return Err(health.mismatched(completion, mismatch)),
         };
-        match completion.outcome() {
-            Ok(_) => Ok(released),
-            Err(failed) => Err(health.break_now(Fault::Failed(failed))),
+        if completion.outcome().is_err() {
+            return Err(health.failed(completion));
         }
+        Ok(released)
     }
 }
 
@@ -165,8 +165,7 @@ impl SendBooks {
         let signalled = match follow {
             Follow::Idle => true,
             Follow::More => {
-                unsignalled.wrapping_add(1) >= self.rules.signal_every
-                    || vacant.ring().free() == ahead.wrapping_add(1)
+                unsignalled.wrapping_add(1) >= self.rules.signal_every || vacant.ring().free() == ahead.wrapping_add(1)
             }
         };
         let flags = if signalled { SendFlags::SIGNALED } else { SendFlags::empty() };

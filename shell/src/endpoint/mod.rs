@@ -20,7 +20,7 @@ use std::sync::Arc;
 use bareverbs_core::connect::{ConnectParams, Destination, Psn, Transition};
 use bareverbs_core::link::{
     Carrier, DepthUnit, Direction, Event, FrameKey, FrameMemory, Geometry, Link, LinkRules, LinkSetup, Outstanding,
-    SendChain, SendError, SendFrame, Sequence, THUNDERBOLT_FRAME_BYTES,
+    SendChain, SendError, SendFrame, Sequence, THUNDERBOLT_FRAME_BYTES, WorkId,
 };
 use bareverbs_core::verbs::{Gid, Mtu, Wc};
 
@@ -273,6 +273,11 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
         if self.stage == Stage::Connected { Ok(()) } else { Err(self.failed(EndpointErrorKind::NotConnected)) }
     }
 
+    /// The endpoint's protection domain, to register more memory in; `None` after its teardown.
+    pub fn domain(&self) -> Option<&Arc<ProtectionDomain>> {
+        self.plumbing.domain.as_ref()
+    }
+
     /// Who is at the other end.
     pub fn peer(&self) -> &Arc<str> {
         &self.config.peer
@@ -378,9 +383,11 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
     fn ended(&self, ended: Ended) -> EndpointError {
         self.failed(match ended {
             Ended::Cancelled => EndpointErrorKind::Cancelled,
-            Ended::Deadline { waited } => {
-                EndpointErrorKind::Timeout { waited, outstanding: self.link.outstanding(), pending: Vec::new() }
-            }
+            Ended::Deadline { waited } => EndpointErrorKind::Timeout {
+                waited,
+                outstanding: self.link.outstanding(),
+                pending: self.link.pending().map(WorkId::raw).collect(),
+            },
         })
     }
 

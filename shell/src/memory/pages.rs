@@ -66,7 +66,7 @@ mod tests {
             let pages = Pages::new(len).expect("a small allocation");
             let start = pages.start().addr().get();
             assert_eq!(start % PAGE_BYTES, 0);
-            assert!(pages.len_bytes() >= len && pages.len_bytes() % PAGE_BYTES == 0);
+            assert!(pages.len_bytes() >= len && pages.len_bytes().is_multiple_of(PAGE_BYTES));
             let size = pages.len_bytes().next_power_of_two();
             assert_eq!(start / size, (start + pages.len_bytes() - 1) / size);
         }

@@ -12,10 +12,11 @@ use std::sync::Arc;
 use std::thread::ThreadId;
 
 use bareverbs_core::verbs::inline_calls::CheckedContext;
-use bareverbs_core::verbs::{Be64, Context, Device, NodeType, PortState, TransportType};
+use bareverbs_core::verbs::{Context, Device, DeviceAttrEx, NodeType, PortState, TransportType};
 
 use crate::errno;
 use crate::error::{CallError, Error};
+use crate::objects::extended;
 use crate::objects::gid::{self, GidInfo};
 use crate::objects::handle::{Handle, Object, Origin};
 use crate::objects::port::{self, PortInfo};
@@ -149,8 +150,8 @@ impl Object for Context {
     type Parents = Origin;
     const DESTROY: &'static str = "ibv_close_device";
 
-    fn destroy(symbols: &Symbols) -> unsafe extern "C" fn(*mut Self) -> c_int {
-        symbols.close_device
+    fn destroy(parents: &Origin) -> unsafe extern "C" fn(*mut Self) -> c_int {
+        Self::origin(parents).symbols.close_device
     }
 
     fn origin(parents: &Origin) -> &Origin {
@@ -247,9 +248,19 @@ impl DeviceContext {
         Ok(gid::table(self, &self.port(port)?))
     }
 
+    /// Attributes of the device. What an old library or provider cannot tell is 0.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] without `ibv_query_device`; [`Error::Call`] if the library refuses.
+    #[doc(alias = "ibv_query_device", alias = "ibv_query_device_ex")]
+    pub fn attributes(&self) -> Result<DeviceAttrEx, Error> {
+        self.check_use()?;
+        extended::device_attributes(self)
+    }
+
     /// Number of ports; 1 where the library cannot be asked.
     pub fn port_count(&self) -> u8 {
-        port::count(self)
+        self.attributes().map_or(1, |attr| attr.orig_attr.phys_port_cnt.max(1))
     }
 
     /// Closes the device if nothing else holds it; else it goes with its last owner.
@@ -295,9 +306,4 @@ impl DeviceContext {
         let state = port.and_then(|port| Some((port, port::query(self, port).ok()?.state())));
         CallError { port: state, ..CallError::new(call, self.name(), errno) }
     }
-}
-
-/// A GUID as the library stores it, as a number.
-pub const fn guid_number(guid: Be64) -> u64 {
-    guid.get()
 }

@@ -1,3 +1,4 @@
-//! The shell's integration tests, one binary.
+//! The shell from outside: one binary for all of it.
 
+mod access_lock;
 mod soft;

@@ -110,18 +110,13 @@ fn nobody_is_called_while_anybody_holds_the_lock() {
 
 #[test]
 fn a_line_has_as_many_places_as_it_says_and_refuses_the_next() {
-    let limits = [
-        (Mode::Read, MAX_SHARED_PLACES),
-        (Mode::Disjoint, MAX_SHARED_PLACES),
-        (Mode::Exclusive, MAX_EXCLUSIVE_PLACES),
-    ];
+    let limits =
+        [(Mode::Read, MAX_SHARED_PLACES), (Mode::Disjoint, MAX_SHARED_PLACES), (Mode::Exclusive, MAX_EXCLUSIVE_PLACES)];
     let mut line = Line::EMPTY;
     for (mode, limit) in limits {
         for taken in 0..limit {
             let before = line.waiting().total();
-            (line, _) = line
-                .take_place(mode)
-                .unwrap_or_else(|| panic!("{mode:?} {taken}"));
+            (line, _) = line.take_place(mode).unwrap_or_else(|| panic!("{mode:?} {taken}"));
             assert_eq!(line.waiting().total(), before + 1);
         }
         assert_eq!(line.take_place(mode), None);

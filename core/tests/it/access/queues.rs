@@ -3,9 +3,7 @@
 //! They are the product's pure functions in the order in which the forms apply them; what interleaves *between* them is
 //! for the loom models.
 
-use bareverbs_core::access::{
-    Arrival, Batch, Handover, Left, Line, Mode, Phase, Place, State, Verdict, Waiting,
-};
+use bareverbs_core::access::{Arrival, Batch, Handover, Left, Line, Mode, Phase, Place, State, Verdict, Waiting};
 
 use super::twin::Actor;
 
@@ -47,11 +45,7 @@ pub trait Form: Clone + Eq + std::hash::Hash + std::fmt::Debug + Default {
     fn leave(&mut self, mode: Mode) -> Vec<Actor> {
         let next = self.state().leave(mode);
         self.set(next);
-        if next.is_left_to_waiters() {
-            self.hand_over()
-        } else {
-            Vec::new()
-        }
+        if next.is_left_to_waiters() { self.hand_over() } else { Vec::new() }
     }
 }
 
@@ -65,11 +59,7 @@ pub struct InLine {
 
 impl Default for InLine {
     fn default() -> Self {
-        InLine {
-            state: State::VACANT,
-            line: Line::EMPTY,
-            places: Vec::new(),
-        }
+        InLine { state: State::VACANT, line: Line::EMPTY, places: Vec::new() }
     }
 }
 
@@ -111,15 +101,8 @@ impl InLine {
                 called.push(call.mode);
                 continue;
             }
-            let left = if self.line.is_empty() {
-                Left::Nobody
-            } else {
-                Left::Some
-            };
-            self.state = self
-                .state
-                .finish_handover(left)
-                .expect("nobody came meanwhile");
+            let left = if self.line.is_empty() { Left::Nobody } else { Left::Some };
+            self.state = self.state.finish_handover(left).expect("nobody came meanwhile");
             return called;
         }
     }
@@ -141,10 +124,7 @@ impl Form for InLine {
     }
 
     fn wait(&mut self, actor: Actor, mode: Mode) {
-        let (line, place) = self
-            .line
-            .take_place(mode)
-            .expect("a handful of actors find places");
+        let (line, place) = self.line.take_place(mode).expect("a handful of actors find places");
         let Arrival::Waits(state) = self.state.arrive(mode) else {
             panic!("nobody has left meanwhile");
         };
@@ -153,11 +133,7 @@ impl Form for InLine {
     }
 
     fn give_up(&mut self, actor: Actor) -> Vec<Actor> {
-        let at = self
-            .places
-            .iter()
-            .position(|place| place.0 == actor)
-            .expect("waits");
+        let at = self.places.iter().position(|place| place.0 == actor).expect("waits");
         let (_, place) = self.places.remove(at);
         self.line = self.line.give_up(place).expect("not called");
         self.look()
@@ -178,10 +154,7 @@ pub struct InList {
 
 impl Default for InList {
     fn default() -> Self {
-        InList {
-            state: State::VACANT,
-            list: Vec::new(),
-        }
+        InList { state: State::VACANT, list: Vec::new() }
     }
 }
 
@@ -218,11 +191,7 @@ impl Form for InList {
     fn hand_over(&mut self) -> Vec<Actor> {
         let (mut batch, mut entered, mut stopped) = (Batch::new(), Vec::new(), false);
         for (actor, mode) in std::mem::take(&mut self.list) {
-            let verdict = if stopped {
-                Verdict::Stop
-            } else {
-                batch.consider(self.state, mode)
-            };
+            let verdict = if stopped { Verdict::Stop } else { batch.consider(self.state, mode) };
             stopped = verdict == Verdict::Stop;
             if let Verdict::Admit(next) = verdict {
                 batch.admitted(mode);
@@ -232,16 +201,9 @@ impl Form for InList {
                 self.list.push((actor, mode));
             }
         }
-        let left = if self.list.is_empty() {
-            Left::Nobody
-        } else {
-            Left::Some
-        };
+        let left = if self.list.is_empty() { Left::Nobody } else { Left::Some };
         self.state = self.state.with_waiters(left);
-        assert!(
-            self.state.phase() != Phase::Vacant || left == Left::Nobody,
-            "nobody was let in"
-        );
+        assert!(self.state.phase() != Phase::Vacant || left == Left::Nobody, "nobody was let in");
         entered
     }
 }

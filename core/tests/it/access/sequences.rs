@@ -28,9 +28,7 @@ struct Pair<F> {
 
 impl<F: Form> Pair<F> {
     fn ops(&self, actor: Actor) -> Vec<Op> {
-        let asks = Mode::ALL
-            .into_iter()
-            .flat_map(|mode| [Op::Try(mode), Op::Ask(mode)]);
+        let asks = Mode::ALL.into_iter().flat_map(|mode| [Op::Try(mode), Op::Ask(mode)]);
         match (self.twin.waits(actor), self.twin.holds(actor)) {
             (true, _) => vec![Op::GiveUp],
             (false, None) => asks.chain([Op::AskRecursively]).collect(),
@@ -84,10 +82,7 @@ impl<F: Form> Pair<F> {
         assert!(!state.is_handed_over(), "a handover was left unfinished");
         assert_eq!(waiting.read as usize, self.twin.waiting(Mode::Read));
         assert_eq!(waiting.disjoint as usize, self.twin.waiting(Mode::Disjoint));
-        assert_eq!(
-            waiting.exclusive as usize,
-            self.twin.waiting(Mode::Exclusive)
-        );
+        assert_eq!(waiting.exclusive as usize, self.twin.waiting(Mode::Exclusive));
     }
 }
 

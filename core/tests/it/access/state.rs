@@ -12,14 +12,7 @@ fn held(mode: Mode, count: u32) -> State {
 
 #[test]
 fn a_count_reads_back_and_its_mode_with_it() {
-    for count in [
-        1,
-        2,
-        1000,
-        MAX_HOLDERS / 2,
-        MAX_HOLDERS / 2 + 1,
-        MAX_HOLDERS,
-    ] {
+    for count in [1, 2, 1000, MAX_HOLDERS / 2, MAX_HOLDERS / 2 + 1, MAX_HOLDERS] {
         assert_eq!(held(Mode::Read, count).phase(), Phase::Read(count));
         assert_eq!(held(Mode::Disjoint, count).phase(), Phase::Disjoint(count));
     }
@@ -79,12 +72,7 @@ fn an_idle_lock_reads_zero_after_every_mode() {
 
 #[test]
 fn who_arrives_enters_only_an_unclaimed_lock_that_is_vacant_or_of_its_mode() {
-    let phases = [
-        State::VACANT,
-        held(Mode::Read, 3),
-        held(Mode::Disjoint, 3),
-        held(Mode::Exclusive, 1),
-    ];
+    let phases = [State::VACANT, held(Mode::Read, 3), held(Mode::Disjoint, 3), held(Mode::Exclusive, 1)];
     for phase in phases {
         for flag in [0, 0b001, 0b100, 0b101] {
             let state = State::from_bits(phase.bits() | flag);
@@ -120,10 +108,7 @@ fn a_handover_looks_again_when_somebody_came_or_all_it_admitted_are_gone() {
     let admitted = choosing.admit(Mode::Read, 2).expect("vacant");
     let waited_for = State::from_bits(held(Mode::Read, 2).bits() | 0b001);
     assert_eq!(admitted.finish_handover(Left::Some), Some(waited_for));
-    assert_eq!(
-        admitted.finish_handover(Left::Nobody),
-        State::held(Mode::Read, 2)
-    );
+    assert_eq!(admitted.finish_handover(Left::Nobody), State::held(Mode::Read, 2));
 }
 
 #[test]
@@ -182,10 +167,6 @@ fn refusals_say_what_was_expected() {
         full.to_string(),
         "expected at most 1048575 holders of an access lock, one more came: are guards leaked?"
     );
-    assert!(
-        AccessRefused::Busy
-            .to_string()
-            .contains("held or waited for")
-    );
+    assert!(AccessRefused::Busy.to_string().contains("held or waited for"));
     assert!(AccessRefused::TimedOut.to_string().contains("time given"));
 }

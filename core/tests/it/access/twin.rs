@@ -25,10 +25,7 @@ struct Waiter {
 
 impl Twin {
     pub fn holds(&self, actor: Actor) -> Option<Mode> {
-        self.holders
-            .iter()
-            .find(|held| held.0 == actor)
-            .map(|held| held.1)
+        self.holders.iter().find(|held| held.0 == actor).map(|held| held.1)
     }
 
     pub fn times_held(&self, actor: Actor) -> usize {
@@ -48,10 +45,7 @@ impl Twin {
     }
 
     pub fn waiting(&self, mode: Mode) -> usize {
-        self.queue
-            .iter()
-            .filter(|waiter| waiter.mode == mode)
-            .count()
+        self.queue.iter().filter(|waiter| waiter.mode == mode).count()
     }
 
     pub fn queue_is_empty(&self) -> bool {
@@ -79,28 +73,13 @@ impl Twin {
 
     pub fn wait(&mut self, actor: Actor, mode: Mode) {
         let exclusive = |waiter: &&Waiter| waiter.mode == Mode::Exclusive;
-        let exclusive_before = self
-            .queue
-            .iter()
-            .filter(exclusive)
-            .map(|waiter| waiter.actor)
-            .collect();
-        self.queue.push(Waiter {
-            actor,
-            mode,
-            exclusive_before,
-            reads_seen: 0,
-            disjoints_seen: 0,
-        });
+        let exclusive_before = self.queue.iter().filter(exclusive).map(|waiter| waiter.actor).collect();
+        self.queue.push(Waiter { actor, mode, exclusive_before, reads_seen: 0, disjoints_seen: 0 });
     }
 
     /// Leaves once; gives those who enter by it.
     pub fn leave(&mut self, actor: Actor) -> Vec<Actor> {
-        let at = self
-            .holders
-            .iter()
-            .position(|held| held.0 == actor)
-            .expect("holds");
+        let at = self.holders.iter().position(|held| held.0 == actor).expect("holds");
         self.holders.remove(at);
         self.settle()
     }
@@ -108,15 +87,9 @@ impl Twin {
     /// Gives up waiting; gives those who enter by it. Where places are `inherited`, the next waiter of the same shared mode
     /// moves up to the place that comes free; else it stays where it came.
     pub fn give_up(&mut self, actor: Actor, inherited: bool) -> Vec<Actor> {
-        let at = self
-            .queue
-            .iter()
-            .position(|waiter| waiter.actor == actor)
-            .expect("waits");
+        let at = self.queue.iter().position(|waiter| waiter.actor == actor).expect("waits");
         let left = self.queue.remove(at);
-        let next = self.queue[at..]
-            .iter()
-            .position(|waiter| waiter.mode == left.mode);
+        let next = self.queue[at..].iter().position(|waiter| waiter.mode == left.mode);
         if let (true, true, Some(next)) = (inherited, left.mode.is_shared(), next) {
             let heir = self.queue.remove(at + next);
             self.queue.insert(at, heir);
@@ -138,18 +111,9 @@ impl Twin {
             return Vec::new();
         }
         let enters = |waiter: &Waiter| {
-            if first.mode.is_shared() {
-                waiter.mode == first.mode
-            } else {
-                waiter.actor == first.actor
-            }
+            if first.mode.is_shared() { waiter.mode == first.mode } else { waiter.actor == first.actor }
         };
-        let entering: Vec<Waiter> = self
-            .queue
-            .iter()
-            .filter(|waiter| enters(waiter))
-            .cloned()
-            .collect();
+        let entering: Vec<Waiter> = self.queue.iter().filter(|waiter| enters(waiter)).cloned().collect();
         self.queue.retain(|waiter| !enters(waiter));
         if running.is_none() {
             self.phase_starts(&first);
@@ -165,42 +129,22 @@ impl Twin {
         for waiter in &mut self.queue {
             match first.mode {
                 Mode::Exclusive => {
-                    let at = waiter
-                        .exclusive_before
-                        .iter()
-                        .position(|actor| *actor == first.actor);
-                    let at = at.unwrap_or_else(|| {
-                        panic!("{first:?} came later and ran before {waiter:?}")
-                    });
+                    let at = waiter.exclusive_before.iter().position(|actor| *actor == first.actor);
+                    let at = at.unwrap_or_else(|| panic!("{first:?} came later and ran before {waiter:?}"));
                     waiter.exclusive_before.remove(at);
                 }
                 shared => {
-                    assert_ne!(
-                        waiter.mode, shared,
-                        "a phase of its mode ran without {waiter:?}"
-                    );
-                    let seen = if shared == Mode::Read {
-                        &mut waiter.reads_seen
-                    } else {
-                        &mut waiter.disjoints_seen
-                    };
+                    assert_ne!(waiter.mode, shared, "a phase of its mode ran without {waiter:?}");
+                    let seen = if shared == Mode::Read { &mut waiter.reads_seen } else { &mut waiter.disjoints_seen };
                     *seen += 1;
-                    assert!(
-                        *seen <= 1,
-                        "a second phase of {shared:?} ran before {waiter:?}"
-                    );
+                    assert!(*seen <= 1, "a second phase of {shared:?} ran before {waiter:?}");
                 }
             }
         }
     }
 
     fn enter(&mut self, actor: Actor, mode: Mode) {
-        assert!(
-            self.holders
-                .iter()
-                .all(|held| held.1 == mode && mode.is_shared()),
-            "two modes overlap: {self:?}"
-        );
+        assert!(self.holders.iter().all(|held| held.1 == mode && mode.is_shared()), "two modes overlap: {self:?}");
         self.holders.push((actor, mode));
         self.holders.sort_unstable();
     }
