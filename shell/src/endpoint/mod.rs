@@ -426,10 +426,23 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
     /// Nothing is left to do when it returns, and nothing is tried again.
     ///
     /// # Errors
-    /// [`Error::Call`] of the first call that the library refused: what it was to destroy, and what that needs, stays.
+    /// [`Error::Call`] of the first call that the library refused: what it was to destroy, and what that needs, stays. What
+    /// else could not be done is reported as by a drop ([`set_drop_hook`](crate::objects::report::set_drop_hook)).
+    ///
+    /// A use after it does not compile:
+    ///
+    /// ```compile_fail,E0382
+    /// # use bareverbs_core::link::Immediate;
+    /// # use bareverbs_shell::endpoint::{Endpoint, EndpointConfig, Frames};
+    /// # let device = bareverbs_shell::Fabric::soft()?.open(None)?;
+    /// let end = Endpoint::<_, 8, 8>::new(&device, Immediate, EndpointConfig::uc("b"), Frames::Owned)?;
+    /// end.close()?;
+    /// end.outstanding();
+    /// # Ok::<(), bareverbs_shell::Error>(())
+    /// ```
     pub fn close(mut self) -> Result<Teardown, Error> {
         let done = self.take_down();
-        teardown::outcome(done)
+        teardown::outcome(done, &self.plumbing.device, self.qp_num)
     }
 
     fn take_down(&mut self) -> Teardown {

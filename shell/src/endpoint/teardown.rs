@@ -140,10 +140,15 @@ pub(super) fn report_failures(done: &Teardown, device: &Arc<str>, qp_num: u32) {
     }
 }
 
-/// The outcome of an explicit close: what happened, as an error if a call refused.
-pub(super) fn outcome(done: Teardown) -> Result<Teardown, Error> {
-    match done.failure() {
-        Some(error) => Err(Error::Call(error.clone())),
-        None => Ok(done),
+/// The outcome of an explicit close: what happened, or the first call that was refused. An error has room for one call only:
+/// whatever else could not be done is reported as a drop would.
+pub(super) fn outcome(mut done: Teardown, device: &Arc<str>, qp_num: u32) -> Result<Teardown, Error> {
+    let Some(first) = done.steps.iter().position(|(_, outcome)| outcome.is_err()) else { return Ok(done) };
+    let (_, refused) = done.steps.remove(first);
+    report_failures(&done, device, qp_num);
+    match refused {
+        Err(error) => Err(Error::Call(error)),
+        // Not reached: it was an error.
+        Ok(()) => Ok(done),
     }
 }
