@@ -17,16 +17,25 @@ pub trait Carrier: sealed::Carry {
 }
 
 pub(crate) mod sealed {
-    use super::{Arrival, CarrierError, LinkRules, SendKind, Sequence, Wc};
+    use super::{Arrival, CarrierError, LinkRules, Numbered, SendKind, Sequence, Wc};
     use crate::verbs::Be32;
 
     /// What a carrier does to frames.
     pub trait Carry: Copy + Send {
         /// What kind of send carries its messages.
         const KIND: SendKind;
+        /// Whether they have numbers.
+        const NUMBERED: Numbered;
 
         /// Writes the number where it travels; answers the request's immediate data.
         fn stamp(&self, frame: &mut [u8], sequence: Sequence, payload_bytes: u32) -> Be32;
+
+        /// The number, if the message is well formed and all that came is payload; `None` where more than a glance at
+        /// the completion is needed.
+        #[inline(always)]
+        fn glance(&self, _wc: &Wc) -> Option<Sequence> {
+            None
+        }
 
         /// Reads a successful receive: its number, and where in the frame its payload lies.
         fn read(&self, wc: &Wc, frame: &[u8], rules: &LinkRules) -> Result<Arrival, CarrierError>;
@@ -34,11 +43,20 @@ pub(crate) mod sealed {
 }
 use sealed::Carry;
 
+/// Whether a carrier's messages have numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Numbered {
+    /// Each has one.
+    Yes,
+    /// None has.
+    No,
+}
+
 /// What came in a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// Its number, where the carrier has one.
-    pub sequence: Option<Sequence>,
+    /// Its number; means nothing where the carrier has none.
+    pub sequence: Sequence,
     /// Bytes before the payload.
     pub header_bytes: u32,
     /// Bytes of payload.
@@ -94,7 +112,7 @@ impl core::fmt::Display for CarrierError {
 impl core::error::Error for CarrierError {}
 
 /// Bytes on the wire: what the device says, where that is worth something, checked against the frame.
-#[inline]
+#[inline(always)]
 fn wire_bytes(wc: &Wc, frame: &[u8], rules: &LinkRules) -> Result<u32, CarrierError> {
     let room_bytes = frame.len() as u32;
     match rules.byte_len {
@@ -104,7 +122,7 @@ fn wire_bytes(wc: &Wc, frame: &[u8], rules: &LinkRules) -> Result<u32, CarrierEr
     }
 }
 
-#[inline]
+#[inline(always)]
 fn plain_receive(wc: &Wc) -> Result<(), CarrierError> {
     if wc.opcode == WcOpcode::RECV { Ok(()) } else { Err(CarrierError::Opcode { got: wc.opcode }) }
 }
@@ -148,7 +166,7 @@ impl Immediate {
     /// # Errors
     /// [`ReadError::Failed`] if the status is not success: then nothing but the four defined fields was read;
     /// [`ReadError::NoImmediate`] if there is no number.
-    #[inline]
+    #[inline(always)]
     pub const fn read(wc: &Wc) -> Result<Sequence, ReadError> {
         match wc.outcome() {
             Ok(wc) => match wc.immediate() {
@@ -166,18 +184,28 @@ impl Carrier for Immediate {
 
 impl Carry for Immediate {
     const KIND: SendKind = SendKind::WithImmediate;
+    const NUMBERED: Numbered = Numbered::Yes;
 
-    #[inline]
+    #[inline(always)]
     fn stamp(&self, _frame: &mut [u8], sequence: Sequence, _payload_bytes: u32) -> Be32 {
         Be32::new(sequence.number())
     }
 
-    #[inline]
+    #[inline(always)]
+    fn glance(&self, wc: &Wc) -> Option<Sequence> {
+        if wc.opcode != WcOpcode::RECV {
+            return None;
+        }
+        wc.immediate().map(Sequence::new)
+    }
+
+    #[cold]
+    #[inline(never)]
     fn read(&self, wc: &Wc, frame: &[u8], rules: &LinkRules) -> Result<Arrival, CarrierError> {
         plain_receive(wc)?;
         let Some(number) = wc.immediate() else { return Err(CarrierError::NoImmediate) };
         let payload_bytes = wire_bytes(wc, frame, rules)?;
-        Ok(Arrival { sequence: Some(Sequence::new(number)), header_bytes: 0, payload_bytes })
+        Ok(Arrival { sequence: Sequence::new(number), header_bytes: 0, payload_bytes })
     }
 }
 
@@ -192,16 +220,23 @@ impl Carrier for Raw {
 
 impl Carry for Raw {
     const KIND: SendKind = SendKind::Plain;
+    const NUMBERED: Numbered = Numbered::No;
 
-    #[inline]
+    #[inline(always)]
     fn stamp(&self, _frame: &mut [u8], _sequence: Sequence, _payload_bytes: u32) -> Be32 {
         Be32::new(0)
     }
 
-    #[inline]
+    #[inline(always)]
+    fn glance(&self, wc: &Wc) -> Option<Sequence> {
+        (wc.opcode == WcOpcode::RECV).then_some(Sequence::new(0))
+    }
+
+    #[cold]
+    #[inline(never)]
     fn read(&self, wc: &Wc, frame: &[u8], rules: &LinkRules) -> Result<Arrival, CarrierError> {
         plain_receive(wc)?;
-        Ok(Arrival { sequence: None, header_bytes: 0, payload_bytes: wire_bytes(wc, frame, rules)? })
+        Ok(Arrival { sequence: Sequence::new(0), header_bytes: 0, payload_bytes: wire_bytes(wc, frame, rules)? })
     }
 }
 
@@ -211,14 +246,15 @@ impl<const ROOM: usize> Carrier for Header<ROOM> {
 
 impl<const ROOM: usize> Carry for Header<ROOM> {
     const KIND: SendKind = SendKind::Plain;
+    const NUMBERED: Numbered = Numbered::Yes;
 
-    #[inline]
+    #[inline(always)]
     fn stamp(&self, frame: &mut [u8], sequence: Sequence, payload_bytes: u32) -> Be32 {
         self.encode(frame, sequence, payload_bytes);
         Be32::new(0)
     }
 
-    #[inline]
+    #[inline(never)]
     fn read(&self, wc: &Wc, frame: &[u8], rules: &LinkRules) -> Result<Arrival, CarrierError> {
         plain_receive(wc)?;
         // What lies beyond the bytes that came is an older message's.
@@ -229,10 +265,6 @@ impl<const ROOM: usize> Carry for Header<ROOM> {
         if rules.byte_len == ByteLen::Trusted && wire_bytes != expected_bytes {
             return Err(CarrierError::Length { expected_bytes, got_bytes: wire_bytes });
         }
-        Ok(Arrival {
-            sequence: Some(fields.sequence),
-            header_bytes: Self::ROOM_IN_U32,
-            payload_bytes: fields.payload_bytes,
-        })
+        Ok(Arrival { sequence: fields.sequence, header_bytes: Self::ROOM_IN_U32, payload_bytes: fields.payload_bytes })
     }
 }

@@ -35,7 +35,8 @@ use core::ptr::{NonNull, null_mut};
 use core::slice;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use crate::link::work_id::{BLOCKS, Direction, RENEW_AT, WorkId};
+use crate::link::rules::ByteLen;
+use crate::link::work_id::{BLOCKS, Direction, RENEW_BIT, WorkId};
 use crate::verbs::inline_calls::{Completion, PostError, QueueId, QueuePairCalls, RawErrno};
 use crate::verbs::{Be32, RecvWr, SendFlags, SendWr, Sge, WrOpcode};
 
@@ -190,8 +191,10 @@ pub(crate) trait Request: Copy {
     const EMPTY: Self;
     const DIRECTION: Direction;
     fn wr_id(&self) -> u64;
-    /// Writes what changes with every post: the number, the ring's own address, the next of the chain.
-    fn aim(&mut self, wr_id: u64, entry: *mut Sge, next: *mut Self);
+    /// Writes what is the ring's to write with every post: the number, and where the entry is now.
+    fn aim(&mut self, wr_id: u64, entry: *mut Sge);
+    /// Links it; null at rest.
+    fn link(&mut self, next: *mut Self);
     /// # Safety
     /// Those of [`QueuePairCalls::post_send`] and [`QueuePairCalls::post_recv`].
     unsafe fn post(calls: &mut QueuePairCalls, chain: *mut Self) -> Result<(), PostError>;
@@ -206,10 +209,14 @@ impl Request for SendWr {
         self.wr_id
     }
 
-    #[inline]
-    fn aim(&mut self, wr_id: u64, entry: *mut Sge, next: *mut Self) {
+    #[inline(always)]
+    fn aim(&mut self, wr_id: u64, entry: *mut Sge) {
         self.wr_id = wr_id;
         self.sg_list = entry;
+    }
+
+    #[inline(always)]
+    fn link(&mut self, next: *mut Self) {
         self.next = next;
     }
 
@@ -229,10 +236,14 @@ impl Request for RecvWr {
         self.wr_id
     }
 
-    #[inline]
-    fn aim(&mut self, wr_id: u64, entry: *mut Sge, next: *mut Self) {
+    #[inline(always)]
+    fn aim(&mut self, wr_id: u64, entry: *mut Sge) {
         self.wr_id = wr_id;
         self.sg_list = entry;
+    }
+
+    #[inline(always)]
+    fn link(&mut self, next: *mut Self) {
         self.next = next;
     }
 
@@ -293,6 +304,8 @@ pub(crate) struct Bounds {
     pub(crate) depth: u32,
     /// Requests that one completion may end, without those before it having had one of their own.
     pub(crate) released_at_once: u32,
+    /// Whether what a completion says of its message's length may be believed.
+    pub(crate) byte_len: ByteLen,
 }
 
 /// A circle of `N` frames (a power of two, at most 32768), each with its request.
@@ -307,6 +320,8 @@ pub(crate) struct Frames<W, const N: usize> {
     in_flight: u32,
     /// How many may be: 0 without a key or without numbers, else the depth.
     limit: u32,
+    /// Lengths below this may be believed of a message that came: 0 for none, else one more than a frame.
+    believed_below: u32,
     has_key: bool,
     out_of_ids: bool,
 }
@@ -354,8 +369,24 @@ impl<W: Request, const N: usize> Frames<W, N> {
             addr = addr.wrapping_add(u64::from(bounds.frame_bytes));
         }
         let next_id = WorkId::first_of(W::DIRECTION, BLOCKS.take()?, 0).raw();
+        let believed_below = match bounds.byte_len {
+            ByteLen::Trusted => bounds.frame_bytes.saturating_add(1),
+            ByteLen::Unknown => 0,
+        };
         let bounds = Bounds { depth: bounds.depth.min(N as u32), ..bounds };
-        Some(Self { slots, memory, origin, bounds, next_id, in_flight: 0, limit: 0, has_key: false, out_of_ids: false })
+        let (has_key, out_of_ids) = (false, false);
+        Some(Self {
+            slots,
+            memory,
+            origin,
+            bounds,
+            next_id,
+            in_flight: 0,
+            limit: 0,
+            believed_below,
+            has_key,
+            out_of_ids,
+        })
     }
 
     /// Names the region of the frames; before that, the limit is 0.
@@ -376,6 +407,13 @@ impl<W: Request, const N: usize> Frames<W, N> {
         self.in_flight
     }
 
+    /// The numbers of the requests that may be the device's, oldest first.
+    pub(crate) fn pending(&self) -> impl Iterator<Item = WorkId> {
+        let oldest = self.next_id.wrapping_sub(u64::from(self.in_flight));
+        (0..u64::from(self.in_flight))
+            .map(move |place| WorkId::from_raw(self.slot(oldest.wrapping_add(place)).request.wr_id()))
+    }
+
     /// How many more requests may be posted now.
     #[inline]
     pub(crate) const fn free(&self) -> u32 {
@@ -392,15 +430,16 @@ impl<W: Request, const N: usize> Frames<W, N> {
     }
 
     /// The frame whose request comes next, if one may be posted.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn vacant(&mut self) -> Option<Vacant<'_, W, N>> {
         self.vacant_ahead(0)
     }
 
     /// The frame whose request comes after `ahead` others, if that many and one more may be posted.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn vacant_ahead(&mut self, ahead: u32) -> Option<Vacant<'_, W, N>> {
-        if ahead >= self.limit || self.in_flight >= self.limit.wrapping_sub(ahead) {
+        // Both are below 2^17, so the sum is right.
+        if self.in_flight.wrapping_add(ahead) >= self.limit {
             return None;
         }
         let wr_id = self.next_id.wrapping_add(u64::from(ahead));
@@ -425,7 +464,9 @@ impl<W: Request, const N: usize> Frames<W, N> {
             // SAFETY: as before.
             let request = unsafe { &raw mut (*slot).request };
             // SAFETY: as before; no other reference to the request exists.
-            unsafe { (*request).aim(wr_id, entry, next) };
+            unsafe { (*request).aim(wr_id, entry) };
+            // SAFETY: as before.
+            unsafe { (*request).link(next) };
             next = request;
         }
         // SAFETY: 1: the chain lies in `slots`, ends with null after `count` requests, and names their entries. 2: the
@@ -433,30 +474,33 @@ impl<W: Request, const N: usize> Frames<W, N> {
         // they are outside the run (`free`), no token exists (`&mut self`), and from here on they count as in flight, or
         // were refused for certain.
         let outcome = unsafe { W::post(calls, next) };
+        for ahead in 0..u64::from(count) {
+            self.slot_mut(self.next_id.wrapping_add(ahead)).request.link(null_mut());
+        }
         self.book(outcome, count)
     }
 
-    #[inline]
+    #[inline(always)]
     fn post_one(&mut self, calls: &mut QueuePairCalls) -> Result<(), PostFailure> {
         let wr_id = self.next_id;
         let slot = self.slot_mut(wr_id);
         let entry = &raw mut slot.entry;
-        slot.request.aim(wr_id, entry, null_mut());
+        slot.request.aim(wr_id, entry);
         let request = &raw mut slot.request;
-        // SAFETY: 1: a chain of one, its entry beside it. 2: as in `post_chain`; that the frame is outside the run, and
+        // SAFETY: 1: a chain of one (it is linked to nothing at rest), its entry beside it. 2: as in `post_chain`; that the frame is outside the run, and
         // that the limit allows it, is what the token proves that the caller consumed.
-        match unsafe { W::post(calls, request) } {
-            Ok(()) => {
-                self.next_id = wr_id.wrapping_add(1);
-                self.in_flight = self.in_flight.wrapping_add(1);
-                Ok(())
-            }
-            failed => self.book(failed, 1).map(|_| ()),
+        let outcome = unsafe { W::post(calls, request) };
+        if outcome.is_err() {
+            return self.book(outcome, 1).map(|_| ());
         }
+        self.next_id = self.next_id.wrapping_add(1);
+        self.in_flight = self.in_flight.wrapping_add(1);
+        Ok(())
     }
 
     /// Books what a post of `count` left in flight.
     #[cold]
+    #[inline(never)]
     fn book(&mut self, outcome: Result<(), PostError>, count: u32) -> Result<u32, PostFailure> {
         let (in_flight, result) = match outcome {
             Ok(()) => (count, Ok(count)),
@@ -480,28 +524,35 @@ impl<W: Request, const N: usize> Frames<W, N> {
     }
 
     /// Ends the request that a completion is of, and those before it.
-    #[inline]
-    pub(crate) fn release(&mut self, completion: &Completion<'_>) -> Result<Returned<'_, W, N>, Mismatch> {
+    #[inline(always)]
+    pub(crate) fn release(&mut self, completion: Completion<'_>) -> Result<Returned<'_, W, N>, Mismatch> {
         let wr_id = completion.wr_id();
         let posted_after = self.posted_after(wr_id);
         // At least 1 for a request in flight; wraps to more than any limit for one that is not.
         let released = self.in_flight.wrapping_sub(posted_after);
-        if self.slot(wr_id).request.wr_id() != wr_id
-            || released.wrapping_sub(1) >= self.bounds.released_at_once
-            || completion.qp_num() != self.origin.qp_num
-            || completion.queue() != self.origin.queue
-        {
+        // One branch each: joined by `||`, they cost more instructions.
+        if completion.queue() != self.origin.queue {
+            return Err(Mismatch::Queue);
+        }
+        if completion.qp_num() != self.origin.qp_num {
+            return Err(Mismatch::QueuePair);
+        }
+        if self.slot(wr_id).request.wr_id() != wr_id {
+            return Err(Mismatch::NotInFlight);
+        }
+        if released.wrapping_sub(1) >= self.bounds.released_at_once {
             return Err(self.mismatch(completion));
         }
         self.in_flight = posted_after;
-        if self.next_id as u32 >= RENEW_AT {
+        if self.next_id & RENEW_BIT != 0 {
             self.renew_ids();
         }
-        Ok(Returned { ring: self, wr_id, released })
+        let len_bytes = self.bounds.frame_bytes;
+        Ok(Returned { ring: self, wr_id, released, start_bytes: 0, len_bytes })
     }
 
     /// As [`Frames::release`], for the books alone: completions may be missing, and no frame is handed out.
-    pub(crate) fn settle(&mut self, completion: &Completion<'_>) -> Result<(), Mismatch> {
+    pub(crate) fn settle(&mut self, completion: Completion<'_>) -> Result<(), Mismatch> {
         match self.mismatch(completion) {
             Mismatch::Skipped { .. } => {
                 self.in_flight = self.posted_after(completion.wr_id());
@@ -513,7 +564,8 @@ impl<W: Request, const N: usize> Frames<W, N> {
 
     /// What keeps a completion from ending a request; `Skipped` where only the number of those before it does.
     #[cold]
-    pub(crate) fn mismatch(&self, completion: &Completion<'_>) -> Mismatch {
+    #[inline(never)]
+    pub(crate) fn mismatch(&self, completion: Completion<'_>) -> Mismatch {
         let wr_id = completion.wr_id();
         if completion.queue() != self.origin.queue {
             Mismatch::Queue
@@ -527,7 +579,7 @@ impl<W: Request, const N: usize> Frames<W, N> {
     }
 
     /// How many were posted after the request in the slot of `wr_id`, counted round the circle.
-    #[inline]
+    #[inline(always)]
     fn posted_after(&self, wr_id: u64) -> u32 {
         WorkId::from_raw(self.next_id.wrapping_sub(1).wrapping_sub(wr_id)).slot(N) as u32
     }
@@ -546,17 +598,17 @@ impl<W: Request, const N: usize> Frames<W, N> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn slot(&self, wr_id: u64) -> &Slot<W> {
         &self.slots[WorkId::from_raw(wr_id).slot(N)]
     }
 
-    #[inline]
+    #[inline(always)]
     fn slot_mut(&mut self, wr_id: u64) -> &mut Slot<W> {
         &mut self.slots[WorkId::from_raw(wr_id).slot(N)]
     }
 
-    #[inline]
+    #[inline(always)]
     fn frame_ptr(&self, wr_id: u64) -> *mut u8 {
         let offset = WorkId::from_raw(wr_id).slot(N).wrapping_mul(self.bounds.frame_bytes as usize);
         self.memory.base.as_ptr().wrapping_add(offset)
@@ -571,7 +623,7 @@ pub(crate) struct Vacant<'ring, W, const N: usize> {
 
 impl<'ring, W: Request, const N: usize> Vacant<'ring, W, N> {
     /// The frame's bytes.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: the frame lies in `memory` (`Frames::new`) and is outside the run, and stays so for the borrow (5);
         // `&mut self` makes it the only reference.
@@ -592,20 +644,25 @@ impl<'ring, W: Request, const N: usize> Vacant<'ring, W, N> {
     }
 
     /// Posts the ring's next request: this one, unless it was asked for ahead.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn post(self, calls: &mut QueuePairCalls) -> Result<(), PostFailure> {
         self.ring.post_one(calls)
     }
 }
 
 impl<const N: usize> Vacant<'_, SendWr, N> {
-    /// Writes what changes from send to send: length on the wire, immediate data, flags.
-    #[inline]
-    pub(crate) fn patch(&mut self, wire_bytes: u32, immediate: Be32, flags: SendFlags) {
-        // Never beyond the frame, whatever the caller worked out.
+    /// How much of the frame goes out; never more than there is, whatever the caller worked out. (The comparison folds
+    /// away where the caller has just made it.)
+    #[inline(always)]
+    pub(crate) fn set_wire_bytes(&mut self, wire_bytes: u32) {
         let length = wire_bytes.min(self.ring.bounds.frame_bytes);
+        self.ring.slot_mut(self.wr_id).entry.length = length;
+    }
+
+    /// What else changes from send to send.
+    #[inline(always)]
+    pub(crate) fn set_request(&mut self, immediate: Be32, flags: SendFlags) {
         let slot = self.ring.slot_mut(self.wr_id);
-        slot.entry.length = length;
         slot.request.imm_data = immediate;
         slot.request.send_flags = flags;
     }
@@ -636,11 +693,14 @@ pub(crate) struct Returned<'ring, W, const N: usize> {
     ring: &'ring mut Frames<W, N>,
     wr_id: u64,
     released: u32,
+    /// The part that `bytes` shows: `start_bytes + len_bytes` is at most a frame.
+    start_bytes: u32,
+    len_bytes: u32,
 }
 
 impl<'ring, W: Request, const N: usize> Returned<'ring, W, N> {
     /// How many requests the completion ended, this one included.
-    #[inline]
+    #[inline(always)]
     pub(crate) const fn released(&self) -> u32 {
         self.released
     }
@@ -651,16 +711,42 @@ impl<'ring, W: Request, const N: usize> Returned<'ring, W, N> {
         self.wr_id
     }
 
-    /// The frame's bytes.
-    #[inline]
-    pub(crate) fn bytes(&self) -> &[u8] {
+    /// The whole frame's bytes.
+    #[inline(always)]
+    pub(crate) fn frame(&self) -> &[u8] {
         // SAFETY: the frame lies in `memory` (`Frames::new`) and is outside the run: `release` has shortened it, and
         // nothing can be posted during the borrow (5).
         unsafe { slice::from_raw_parts(self.ring.frame_ptr(self.wr_id), self.ring.bounds.frame_bytes as usize) }
     }
 
+    /// Makes [`Returned::bytes`] show the first `byte_len` bytes of the frame, if that can be believed.
+    #[inline(always)]
+    pub(crate) fn trim_to_believed(&mut self, byte_len: u32) -> Option<()> {
+        // Below one more than a frame, by `Frames::new`: at most a frame.
+        if byte_len >= self.ring.believed_below {
+            return None;
+        }
+        (self.start_bytes, self.len_bytes) = (0, byte_len);
+        Some(())
+    }
+
+    /// Makes [`Returned::bytes`] show a part of the frame only; nothing, if there is no such part.
+    #[inline(always)]
+    pub(crate) fn trim(&mut self, start_bytes: u32, len_bytes: u32) {
+        let fits = u64::from(start_bytes) + u64::from(len_bytes) <= u64::from(self.ring.bounds.frame_bytes);
+        (self.start_bytes, self.len_bytes) = if fits { (start_bytes, len_bytes) } else { (0, 0) };
+    }
+
+    /// The part of the frame's bytes that was asked for.
+    #[inline(always)]
+    pub(crate) fn bytes(&self) -> &[u8] {
+        let start = self.ring.frame_ptr(self.wr_id).wrapping_add(self.start_bytes as usize);
+        // SAFETY: as in `frame`; the part lies in the frame (`trim`).
+        unsafe { slice::from_raw_parts(start, self.len_bytes as usize) }
+    }
+
     /// Gives it back to the ring, and takes the frame whose request comes next.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn into_vacant(self) -> Option<Vacant<'ring, W, N>> {
         self.ring.vacant()
     }

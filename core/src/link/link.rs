@@ -4,9 +4,10 @@
 //! of what is outstanding go on, so that teardown knows what it waits for.
 
 use crate::link::carrier::Carrier;
-use crate::link::error::{Fault, Health, LinkError, ReceiveError, SendError};
-use crate::link::frame::{self, Bounds, FrameKey, FrameMemory, Frames, HeldMemory, Mismatch, Origin};
-use crate::link::recv_ring::{RecvFrame, RecvRing, Rejected};
+use crate::link::error::{Fault, LinkError, ReceiveError, SendError};
+use crate::link::frame::{self, Bounds, FrameKey, FrameMemory, Frames, HeldMemory, Origin};
+use crate::link::health::{Health, Refusal};
+use crate::link::recv_ring::{RecvFrame, RecvRing};
 use crate::link::rules::{LinkSetup, LinkSetupError};
 use crate::link::send_ring::{SendChain, SendFrame, SendRing};
 use crate::link::sequence::Sequence;
@@ -66,9 +67,10 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
         let frame_bytes = geometry.frame_bytes;
         let depth = rules.depth(geometry.send_capacity, frame_bytes).min(SEND as u32);
         let released_at_once = rules.signal_every.clamp(1, (depth / 2).max(1));
-        let send_bounds = Bounds { frame_bytes, depth, released_at_once };
+        let byte_len = rules.byte_len;
+        let send_bounds = Bounds { frame_bytes, depth, released_at_once, byte_len };
         let depth = rules.depth(geometry.recv_capacity, frame_bytes).min(RECV as u32);
-        let recv_bounds = Bounds { frame_bytes, depth, released_at_once: 1 };
+        let recv_bounds = Bounds { frame_bytes, depth, released_at_once: 1, byte_len };
         let (send_memory, recv_memory) =
             memory.split_at(SEND.wrapping_mul(frame_bytes as usize)).map_err(|memory| {
                 let got_bytes = memory.len_bytes() as u64;
@@ -97,7 +99,7 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
     ///
     /// # Errors
     /// [`SendError::Full`], [`SendError::Unregistered`], [`SendError::Broken`].
-    #[inline]
+    #[inline(always)]
     pub fn next_frame(&mut self) -> Result<SendFrame<'_, C, SEND>, SendError> {
         self.send.next_frame(&mut self.calls, &mut self.health, &self.carrier)
     }
@@ -121,44 +123,48 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
     /// # Errors
     /// [`LinkError::ForeignQueue`] and [`LinkError::ForeignQueuePair`] leave the link as it was; [`LinkError::Fault`]
     /// breaks it; [`LinkError::Broken`] is the answer to all that come after that, but for teardown markers.
-    #[inline]
+    #[inline(always)]
     pub fn accept(&mut self, completion: &Completion<'_>) -> Result<Event<'_, RECV>, LinkError> {
-        if self.health.is_broken() {
-            return self.accept_broken(completion);
-        }
-        match WorkId::from_raw(completion.wr_id()).direction() {
-            Direction::Send => match self.send.release(completion) {
-                Ok(released) => match completion.outcome() {
-                    Ok(_) => Ok(Event::Sent { released }),
-                    Err(failed) => Err(self.health.fault(Fault::Failed(failed))),
+        let completion = *completion;
+        let refusal = if self.health.is_broken() {
+            self.settle(completion)
+        } else {
+            match WorkId::from_raw(completion.wr_id()).direction() {
+                Direction::Send => match self.send.accept(&mut self.health, completion) {
+                    Ok(released) => return Ok(Event::Sent { released }),
+                    Err(refusal) => refusal,
                 },
-                Err(mismatch) => mismatched(&mut self.health, &self.calls, completion, mismatch),
-            },
-            Direction::Receive => match self.recv.accept(&self.carrier, completion) {
-                Ok(message) => Ok(Event::Received(message.into_frame(&mut self.calls, &mut self.health))),
-                Err(Rejected::Fault(fault)) => Err(self.health.fault(fault)),
-                Err(Rejected::Mismatch(mismatch)) => mismatched(&mut self.health, &self.calls, completion, mismatch),
-            },
+                Direction::Receive => match self.recv.accept(&mut self.health, &self.carrier, completion) {
+                    Ok(message) => {
+                        return Ok(Event::Received(message.into_frame(&mut self.calls, &mut self.health)));
+                    }
+                    Err(refusal) => refusal,
+                },
+            }
+        };
+        match refusal {
+            Refusal::Drained(direction) => Ok(Event::Drained(direction)),
+            refusal => Err(self.health.error(refusal, completion, self.calls.qp_num())),
         }
     }
 
     /// Keeps the books of a link that hands out nothing any more.
     #[cold]
     #[inline(never)]
-    fn accept_broken(&mut self, completion: &Completion<'_>) -> Result<Event<'_, RECV>, LinkError> {
+    fn settle(&mut self, completion: Completion<'_>) -> Refusal {
         let settled = match WorkId::from_raw(completion.wr_id()).direction() {
             Direction::Send => self.send.frames_mut().settle(completion),
             Direction::Receive => self.recv.frames_mut().settle(completion),
         };
         match settled {
-            Ok(()) => Err(self.health.fault(Fault::UnknownId { wr_id: completion.wr_id() })),
-            Err(mismatch) => mismatched(&mut self.health, &self.calls, completion, mismatch),
+            Ok(()) => Refusal::Broken,
+            Err(mismatch) => self.health.mismatched(completion, mismatch),
         }
     }
 
     /// Breaks the link because polling its completion queue failed: completions are lost.
     pub fn break_with(&mut self, error: PollError) {
-        self.health.break_for(Fault::Poll(error));
+        self.health.break_now(Fault::Poll(error));
     }
 
     /// Posts a queue's teardown marker, for a queue pair in the error state; the link takes no more posts. Its completion
@@ -167,7 +173,7 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
     /// # Errors
     /// What the provider answers. The queue pair is then to be destroyed without waiting.
     pub fn post_marker(&mut self, direction: Direction) -> Result<(), PostError> {
-        self.health.break_for(Fault::Teardown { direction });
+        self.health.break_now(Fault::Teardown { direction });
         frame::post_marker(&mut self.calls, direction)
     }
 
@@ -179,6 +185,13 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
         }
     }
 
+    /// The numbers of the requests that [`outstanding`](Self::outstanding) counts: sends first, oldest first.
+    pub fn pending(&self) -> impl Iterator<Item = WorkId> {
+        let Outstanding { sends, receives } = self.outstanding();
+        let sends = self.send.frames().pending().take(sends as usize);
+        sends.chain(self.recv.frames().pending().take(receives as usize))
+    }
+
     /// Why the link is broken, if it is.
     pub const fn cause(&self) -> Option<Fault> {
         self.health.cause()
@@ -186,7 +199,7 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
 
     /// The number of the next message to be sent.
     pub const fn next_sequence(&self) -> Sequence {
-        self.send.books().next
+        self.send.next_sequence()
     }
 
     /// The number of the next message to come.
@@ -206,7 +219,7 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
 
     /// The largest payload, bytes.
     pub const fn payload_room_bytes(&self) -> u32 {
-        self.send.books().room_bytes()
+        self.send.frames().bounds().frame_bytes.saturating_sub(C::ROOM_BYTES)
     }
 
     /// The queue pair's number.
@@ -217,30 +230,6 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
     /// Takes the link apart; its memory can be had again once the queue pair is gone ([`HeldMemory::release`]).
     pub fn into_memory(self) -> HeldMemory {
         HeldMemory::of(self.send.into_frames(), self.recv.into_frames())
-    }
-}
-
-/// What a completion means that ends no request.
-#[cold]
-#[inline(never)]
-fn mismatched<'link, const RECV: usize>(
-    health: &mut Health,
-    calls: &QueuePairCalls,
-    completion: &Completion<'_>,
-    mismatch: Mismatch,
-) -> Result<Event<'link, RECV>, LinkError> {
-    let wr_id = completion.wr_id();
-    match (mismatch, WorkId::from_raw(wr_id).marker()) {
-        (Mismatch::Queue, _) => Err(LinkError::ForeignQueue),
-        (Mismatch::QueuePair, _) => {
-            Err(LinkError::ForeignQueuePair { expected: calls.qp_num(), got: completion.qp_num() })
-        }
-        (_, Some(direction)) => {
-            health.drain(direction);
-            Ok(Event::Drained(direction))
-        }
-        (Mismatch::NotInFlight, None) => Err(health.fault(Fault::UnknownId { wr_id })),
-        (Mismatch::Skipped { skipped }, None) => Err(health.fault(Fault::Skipped { wr_id, skipped })),
     }
 }
 

@@ -11,6 +11,7 @@ pub mod rules;
 pub mod sequence;
 pub mod work_id;
 
+mod health;
 mod recv_ring;
 mod send_ring;
 

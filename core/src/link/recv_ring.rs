@@ -3,13 +3,12 @@
 //! The rule this file protects: **a frame is handed out only as the message that was to come next.** Anything else is a
 //! fault, and the frame stays in the ring.
 
-use core::ops::Range;
-
-use crate::link::carrier::{Arrival, Carrier};
-use crate::link::error::{Fault, Health, ReceiveError};
-use crate::link::frame::{Frames, Mismatch, PostFailure, Returned};
+use crate::link::carrier::{Arrival, Carrier, Numbered};
+use crate::link::error::{Fault, ReceiveError};
+use crate::link::frame::{Frames, PostFailure, Returned};
+use crate::link::health::{Health, Refusal};
 use crate::link::rules::{LinkRules, Posting};
-use crate::link::sequence::{Sequence, SequenceChecker, Verdict};
+use crate::link::sequence::{Sequence, SequenceChecker};
 use crate::link::work_id::{Direction, WorkId};
 use crate::verbs::RecvWr;
 use crate::verbs::inline_calls::{Completion, QueuePairCalls};
@@ -19,14 +18,6 @@ pub(crate) struct RecvRing<const N: usize> {
     frames: Frames<RecvWr, N>,
     checker: SequenceChecker,
     rules: LinkRules,
-}
-
-/// Why a completion gives no message.
-pub(crate) enum Rejected {
-    /// It ends no request of this ring.
-    Mismatch(Mismatch),
-    /// It breaks the link.
-    Fault(Fault),
 }
 
 impl<const N: usize> RecvRing<N> {
@@ -87,67 +78,66 @@ impl<const N: usize> RecvRing<N> {
     }
 
     /// The message that a completion brings, if it is the one that was to come.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn accept<C: Carrier>(
         &mut self,
+        health: &mut Health,
         carrier: &C,
-        completion: &Completion<'_>,
-    ) -> Result<Message<'_, N>, Rejected> {
-        let returned = match self.frames.release(completion) {
+        completion: Completion<'_>,
+    ) -> Result<Message<'_, N>, Refusal> {
+        let mut returned = match self.frames.release(completion) {
             Ok(returned) => returned,
-            Err(mismatch) => return Err(Rejected::Mismatch(mismatch)),
+            Err(mismatch) => return Err(health.mismatched(completion, mismatch)),
         };
-        let wr_id = returned.wr_id();
-        let wc = match completion.outcome() {
-            Ok(wc) => wc,
-            Err(failed) => return Err(Rejected::Fault(Fault::Failed(failed))),
+        let Ok(wc) = completion.outcome() else { return Err(health.failed(completion)) };
+        let at_a_glance = match carrier.glance(wc) {
+            Some(sequence) => returned.trim_to_believed(wc.byte_len).map(|()| sequence),
+            None => None,
         };
-        let arrival = match carrier.read(wc, returned.bytes(), &self.rules) {
-            Ok(arrival) => arrival,
-            Err(error) => return Err(Rejected::Fault(Fault::Unreadable { wr_id, error })),
+        let got = match at_a_glance {
+            Some(sequence) => sequence,
+            None => match carrier.read(wc, returned.frame(), &self.rules) {
+                Ok(Arrival { sequence, header_bytes, payload_bytes }) => {
+                    returned.trim(header_bytes, payload_bytes);
+                    sequence
+                }
+                Err(error) => return Err(health.unreadable(completion, error)),
+            },
         };
-        if let Some(got) = arrival.sequence {
-            let expected = self.checker.expected;
-            match self.checker.check(got) {
-                Verdict::InOrder => {}
-                verdict => return Err(Rejected::Fault(out_of_order(verdict, wr_id, expected, got))),
-            }
+        if C::NUMBERED == Numbered::Yes && !self.checker.advance(got) {
+            return Err(health.out_of_order(&self.checker, completion, got));
         }
-        Ok(Message { returned, arrival })
+        Ok(Message { returned, numbered: C::NUMBERED, sequence: got })
     }
 }
 
 /// A frame whose number was in order.
 pub(crate) struct Message<'link, const N: usize> {
     returned: Returned<'link, RecvWr, N>,
-    arrival: Arrival,
+    numbered: Numbered,
+    sequence: Sequence,
 }
 
 impl<'link, const N: usize> Message<'link, N> {
     /// Joins it with what is needed to post the frame again.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn into_frame(self, calls: &'link mut QueuePairCalls, health: &'link mut Health) -> RecvFrame<'link, N> {
-        RecvFrame { returned: self.returned, calls, health, arrival: self.arrival }
+        let Self { returned, numbered, sequence } = self;
+        RecvFrame { returned, calls, health, numbered, sequence }
     }
 }
 
+/// What a post failed with; breaks the link if nobody knows what was accepted.
 #[cold]
-fn out_of_order(verdict: Verdict, wr_id: u64, expected: Sequence, got: Sequence) -> Fault {
-    match verdict {
-        Verdict::Gap { missing } => Fault::Gap { wr_id, expected, got, missing },
-        Verdict::Old { behind } => Fault::Old { wr_id, expected, got, behind },
-        Verdict::InOrder => Fault::UnknownId { wr_id }, // not reached: the caller asks for the other two
-    }
-}
-
-#[cold]
+#[inline(never)]
 fn failed(failure: PostFailure, accepted_before: u32, health: &mut Health) -> ReceiveError {
     match failure {
         PostFailure::Refused { accepted, raw } => {
             ReceiveError::Refused { accepted: accepted.wrapping_add(accepted_before), raw }
         }
         PostFailure::Unknown { raw } => {
-            let cause = health.break_for(Fault::PostUnknown { direction: Direction::Receive, raw });
+            let cause = Fault::PostUnknown { direction: Direction::Receive, raw };
+            health.break_now(cause);
             ReceiveError::Broken { cause }
         }
     }
@@ -158,23 +148,24 @@ pub struct RecvFrame<'link, const N: usize> {
     returned: Returned<'link, RecvWr, N>,
     calls: &'link mut QueuePairCalls,
     health: &'link mut Health,
-    arrival: Arrival,
+    numbered: Numbered,
+    sequence: Sequence,
 }
 
 impl<const N: usize> RecvFrame<'_, N> {
     /// The payload.
-    #[inline]
+    #[inline(always)]
     pub fn payload(&self) -> &[u8] {
-        let start = self.arrival.header_bytes as usize;
-        let range: Range<usize> = start..start.saturating_add(self.arrival.payload_bytes as usize);
-        // The carrier saw to it that the range lies in the frame.
-        self.returned.bytes().get(range).unwrap_or_default()
+        self.returned.bytes()
     }
 
     /// The message's number; `None` with the [`Raw`](crate::link::Raw) carrier.
     #[inline]
     pub const fn sequence(&self) -> Option<Sequence> {
-        self.arrival.sequence
+        match self.numbered {
+            Numbered::Yes => Some(self.sequence),
+            Numbered::No => None,
+        }
     }
 
     /// The receive's number.
@@ -188,7 +179,7 @@ impl<const N: usize> RecvFrame<'_, N> {
     /// # Errors
     /// [`ReceiveError::Refused`]: the frame is in the ring, not posted. [`ReceiveError::Broken`]: the provider does not
     /// say what it did, the link is broken.
-    #[inline]
+    #[inline(always)]
     pub fn repost(self) -> Result<(), ReceiveError> {
         let Self { returned, calls, health, .. } = self;
         let Some(vacant) = returned.into_vacant() else {

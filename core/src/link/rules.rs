@@ -99,7 +99,7 @@ impl LinkRules {
     }
 
     /// Bytes that a message puts on the wire.
-    #[inline]
+    #[inline(always)]
     pub(crate) const fn wire_bytes(&self, header_bytes: u32, payload_bytes: u32, frame_bytes: u32) -> u32 {
         match self.wire_length {
             WireLength::Exact => header_bytes.wrapping_add(payload_bytes),

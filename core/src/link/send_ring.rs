@@ -5,9 +5,10 @@
 //! back: every s-th send is signalled, the last that fits, and the last before idle.
 
 use crate::link::carrier::Carrier;
-use crate::link::error::{Fault, Health, SendError};
-use crate::link::frame::{Frames, Mismatch, PostFailure, Vacant};
-use crate::link::rules::{LinkRules, Posting};
+use crate::link::error::{Fault, SendError};
+use crate::link::frame::{Frames, PostFailure, Vacant};
+use crate::link::health::{Health, Refusal};
+use crate::link::rules::{LinkRules, Posting, WireLength};
 use crate::link::sequence::Sequence;
 use crate::link::work_id::Direction;
 use crate::verbs::inline_calls::{Completion, QueuePairCalls};
@@ -29,7 +30,8 @@ pub(crate) struct SendBooks {
     pub(crate) next: Sequence,
     /// Sends since the last signalled one.
     unsignalled: u32,
-    room_bytes: u32,
+    /// Whether requests go out as long as their message, and not inline: the common case, decided by one look.
+    plain: bool,
     rules: LinkRules,
 }
 
@@ -42,10 +44,10 @@ pub(crate) struct SendRing<const N: usize> {
 impl<const N: usize> SendRing<N> {
     pub(crate) fn new<C: Carrier>(mut frames: Frames<SendWr, N>, rules: LinkRules, start: Sequence) -> Self {
         frames.set_kind(C::KIND);
-        let room_bytes = frames.bounds().frame_bytes.saturating_sub(C::ROOM_BYTES);
         // The ring's bounds have the period, cut to half the depth.
         let rules = LinkRules { signal_every: frames.bounds().released_at_once, ..rules };
-        Self { frames, books: SendBooks { next: start, unsignalled: 0, room_bytes, rules } }
+        let plain = rules.wire_length == WireLength::Exact && rules.inline_limit_bytes == 0;
+        Self { frames, books: SendBooks { next: start, unsignalled: 0, plain, rules } }
     }
 
     #[inline]
@@ -61,13 +63,12 @@ impl<const N: usize> SendRing<N> {
         self.frames
     }
 
-    #[inline]
-    pub(crate) const fn books(&self) -> &SendBooks {
-        &self.books
+    pub(crate) const fn next_sequence(&self) -> Sequence {
+        self.books.next
     }
 
     /// The next frame to fill in.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn next_frame<'link, C: Carrier>(
         &'link mut self,
         calls: &'link mut QueuePairCalls,
@@ -101,9 +102,16 @@ impl<const N: usize> SendRing<N> {
     }
 
     /// How many frames a completion gave back.
-    #[inline]
-    pub(crate) fn release(&mut self, completion: &Completion<'_>) -> Result<u32, Mismatch> {
-        self.frames.release(completion).map(|returned| returned.released())
+    #[inline(always)]
+    pub(crate) fn accept(&mut self, health: &mut Health, completion: Completion<'_>) -> Result<u32, Refusal> {
+        let released = match self.frames.release(completion) {
+            Ok(returned) => returned.released(),
+            Err(mismatch) => return Err(health.mismatched(completion, mismatch)),
+        };
+        if completion.outcome().is_err() {
+            return Err(health.failed(completion));
+        }
+        Ok(released)
     }
 }
 
@@ -117,35 +125,36 @@ fn no_frame<const N: usize>(frames: &Frames<SendWr, N>, health: &Health) -> Send
     }
 }
 
+/// What a post failed with; breaks the link if nobody knows what was accepted.
 #[cold]
+#[inline(never)]
 fn failed(failure: PostFailure, accepted_before: u32, health: &mut Health) -> SendError {
     match failure {
         PostFailure::Refused { accepted, raw } => {
             SendError::Refused { accepted: accepted.wrapping_add(accepted_before), raw }
         }
         PostFailure::Unknown { raw } => {
-            let cause = health.break_for(Fault::PostUnknown { direction: Direction::Send, raw });
+            let cause = Fault::PostUnknown { direction: Direction::Send, raw };
+            health.break_now(cause);
             SendError::Broken { cause }
         }
     }
 }
 
+/// Bytes of payload that a frame has room for.
+#[inline(always)]
+fn room_bytes<C: Carrier, const N: usize>(frames: &Frames<SendWr, N>) -> u32 {
+    frames.bounds().frame_bytes.saturating_sub(C::ROOM_BYTES)
+}
+
+#[cold]
+fn too_long(payload_bytes: usize, room_bytes: u32) -> SendError {
+    SendError::TooLong { got_bytes: payload_bytes as u64, room_bytes }
+}
+
 impl SendBooks {
-    pub(crate) const fn room_bytes(&self) -> u32 {
-        self.room_bytes
-    }
-
-    /// The payload's length, if it fits.
-    #[inline]
-    fn fitting(&self, payload_bytes: usize) -> Result<u32, SendError> {
-        if payload_bytes > self.room_bytes as usize {
-            return Err(SendError::TooLong { got_bytes: payload_bytes as u64, room_bytes: self.room_bytes });
-        }
-        Ok(payload_bytes as u32)
-    }
-
     /// Stamps the number and writes the request; answers whether it is signalled.
-    #[inline]
+    #[inline(always)]
     fn prepare<C: Carrier, const N: usize>(
         &self,
         vacant: &mut Vacant<'_, SendWr, N>,
@@ -153,22 +162,34 @@ impl SendBooks {
         message: Message,
     ) -> bool {
         let Message { sequence, payload_bytes, ahead, unsignalled, follow } = message;
-        let bounds = *vacant.ring().bounds();
-        let wire_bytes = self.rules.wire_bytes(C::ROOM_BYTES, payload_bytes, bounds.frame_bytes);
         let signalled = match follow {
             Follow::Idle => true,
             Follow::More => {
                 unsignalled.wrapping_add(1) >= self.rules.signal_every || vacant.ring().free() == ahead.wrapping_add(1)
             }
         };
-        let mut flags = if signalled { SendFlags::SIGNALED } else { SendFlags::empty() };
-        // 0 bytes need no inlining: the subtraction makes them the largest number there is.
-        if wire_bytes.wrapping_sub(1) < self.rules.inline_limit_bytes {
-            flags = flags.union(SendFlags::INLINE);
-        }
+        let flags = if signalled { SendFlags::SIGNALED } else { SendFlags::empty() };
         let immediate = carrier.stamp(vacant.bytes_mut(), sequence, payload_bytes);
-        vacant.patch(wire_bytes, immediate, flags);
+        let message_bytes = C::ROOM_BYTES.wrapping_add(payload_bytes);
+        let flags = if self.plain {
+            vacant.set_wire_bytes(message_bytes);
+            flags
+        } else {
+            let (wire_bytes, more_flags) = self.by_rules(message_bytes, vacant.ring().bounds().frame_bytes);
+            vacant.set_wire_bytes(wire_bytes);
+            flags | more_flags
+        };
+        vacant.set_request(immediate, flags);
         signalled
+    }
+
+    /// Whole frames, and what goes inline: bytes on the wire, and the flags that they ask for.
+    #[inline(always)]
+    fn by_rules(&self, message_bytes: u32, frame_bytes: u32) -> (u32, SendFlags) {
+        let wire_bytes = self.rules.wire_bytes(0, message_bytes, frame_bytes);
+        // 0 bytes need no inlining: the subtraction makes them the largest number there is.
+        let inline = wire_bytes.wrapping_sub(1) < self.rules.inline_limit_bytes;
+        (wire_bytes, if inline { SendFlags::INLINE } else { SendFlags::empty() })
     }
 }
 
@@ -194,7 +215,7 @@ pub struct SendFrame<'link, C: Carrier, const N: usize> {
 
 impl<C: Carrier, const N: usize> SendFrame<'_, C, N> {
     /// The payload's room, with whatever was in it last.
-    #[inline]
+    #[inline(always)]
     pub fn payload_mut(&mut self) -> &mut [u8] {
         self.vacant.bytes_mut().get_mut(C::ROOM_BYTES as usize..).unwrap_or_default()
     }
@@ -210,7 +231,7 @@ impl<C: Carrier, const N: usize> SendFrame<'_, C, N> {
     /// # Errors
     /// [`SendError::TooLong`], [`SendError::Refused`]: nothing was posted, the frame and its number are the next again.
     /// [`SendError::Broken`]: the provider does not say what it did, the link is broken.
-    #[inline]
+    #[inline(always)]
     pub fn post(self, payload_bytes: usize) -> Result<Sequence, SendError> {
         self.post_following(payload_bytes, Follow::Idle)
     }
@@ -221,24 +242,28 @@ impl<C: Carrier, const N: usize> SendFrame<'_, C, N> {
     ///
     /// # Errors
     /// Those of [`SendFrame::post`].
-    #[inline]
+    #[inline(always)]
     pub fn post_more(self, payload_bytes: usize) -> Result<Sequence, SendError> {
         self.post_following(payload_bytes, Follow::More)
     }
 
-    #[inline]
+    #[inline(always)]
     fn post_following(self, payload_bytes: usize, follow: Follow) -> Result<Sequence, SendError> {
         let Self { mut vacant, books, calls, health, carrier } = self;
         let sequence = books.next;
         let unsignalled = books.unsignalled;
-        let payload_bytes = books.fitting(payload_bytes)?;
+        let room_bytes = room_bytes::<C, N>(vacant.ring());
+        if payload_bytes > room_bytes as usize {
+            return Err(too_long(payload_bytes, room_bytes));
+        }
+        let payload_bytes = payload_bytes as u32;
         let signalled =
             books.prepare(&mut vacant, carrier, Message { sequence, payload_bytes, ahead: 0, unsignalled, follow });
         if let Err(failure) = vacant.post(calls) {
             return Err(failed(failure, 0, health));
         }
-        books.next = sequence.next();
-        books.unsignalled = if signalled { 0 } else { unsignalled.wrapping_add(1) };
+        books.next = books.next.next();
+        books.unsignalled = if signalled { 0 } else { books.unsignalled.wrapping_add(1) };
         Ok(sequence)
     }
 }
@@ -271,7 +296,7 @@ impl<'link, C: Carrier, const N: usize> SendChain<'link, C, N> {
     ///
     /// # Errors
     /// [`SendError::Full`], [`SendError::Unregistered`], [`SendError::Broken`]; what was staged stays staged.
-    #[inline]
+    #[inline(always)]
     pub fn next_frame(&mut self) -> Result<ChainFrame<'_, 'link, C, N>, SendError> {
         if self.health.is_broken() || self.frames.free() <= self.staged {
             return Err(no_frame(self.frames, self.health));
@@ -328,7 +353,7 @@ pub struct ChainFrame<'chain, 'link, C: Carrier, const N: usize> {
 
 impl<C: Carrier, const N: usize> ChainFrame<'_, '_, C, N> {
     /// The payload's room, with whatever was in it last.
-    #[inline]
+    #[inline(always)]
     pub fn payload_mut(&mut self) -> &mut [u8] {
         match self.chain.frames.vacant_ahead(self.chain.staged) {
             Some(vacant) => vacant.into_bytes_mut().get_mut(C::ROOM_BYTES as usize..).unwrap_or_default(),
@@ -341,10 +366,14 @@ impl<C: Carrier, const N: usize> ChainFrame<'_, '_, C, N> {
     ///
     /// # Errors
     /// [`SendError::TooLong`]: nothing was staged.
-    #[inline]
+    #[inline(always)]
     pub fn stage(self, payload_bytes: usize) -> Result<Sequence, SendError> {
         let SendChain { frames, books, carrier, staged, unsignalled, .. } = self.chain;
-        let payload_bytes = books.fitting(payload_bytes)?;
+        let room_bytes = room_bytes::<C, N>(frames);
+        if payload_bytes > room_bytes as usize {
+            return Err(too_long(payload_bytes, room_bytes));
+        }
+        let payload_bytes = payload_bytes as u32;
         let sequence = books.next.plus(*staged);
         let Some(mut vacant) = frames.vacant_ahead(*staged) else {
             // Unreachable: there was a free one.

@@ -20,11 +20,11 @@ use std::sync::Arc;
 use bareverbs_core::connect::{ConnectParams, Destination, Psn, Transition};
 use bareverbs_core::link::{
     Carrier, DepthUnit, Direction, Event, FrameKey, FrameMemory, Geometry, Link, LinkRules, LinkSetup, Outstanding,
-    SendChain, SendError, SendFrame, Sequence, THUNDERBOLT_FRAME_BYTES,
+    SendChain, SendError, SendFrame, Sequence, THUNDERBOLT_FRAME_BYTES, WorkId,
 };
 use bareverbs_core::verbs::{Gid, Mtu, Wc};
 
-pub use config::EndpointConfig;
+pub use config::{EndpointConfig, Waking};
 pub use error::{EndpointError, EndpointErrorKind};
 pub use message::MessageEndpoint;
 pub use teardown::Teardown;
@@ -36,7 +36,9 @@ use crate::objects::gid::{self, GidInfo};
 use crate::objects::memory_region::Keeper;
 use crate::objects::port::PortInfo;
 use crate::objects::queue_pair::MARKER_SLOTS;
-use crate::objects::{CompletionQueue, DeviceContext, MemoryRegion, ProtectionDomain, QueuePair, drain};
+use crate::objects::{
+    CompletionChannel, CompletionQueue, DeviceContext, MemoryRegion, ProtectionDomain, QueuePair, drain,
+};
 use crate::wait::{Ended, Wait};
 use teardown::Plumbing;
 
@@ -134,7 +136,15 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
             .depths(depth_to_ask(&rules, SEND, config.frame_bytes), depth_to_ask(&rules, RECV, config.frame_bytes));
         let domain = ProtectionDomain::new(context, port.number)?;
         let entries = config.queue_pair.send_depth.saturating_add(config.queue_pair.recv_depth);
-        let queue = CompletionQueue::new(context, entries.saturating_add(2 * MARKER_SLOTS))?;
+        let entries = entries.saturating_add(2 * MARKER_SLOTS);
+        let channel = match config.waking {
+            Waking::Polling => None,
+            Waking::Events => Some(CompletionChannel::new(context)?),
+        };
+        let queue = match &channel {
+            None => CompletionQueue::new(context, entries)?,
+            Some(channel) => CompletionQueue::with_channel(channel, entries)?,
+        };
         let mut queue_pair = QueuePair::new(&domain, &queue, &queue, &config.queue_pair)?;
         let (memory, keeper) = frame_memory(frames.into(), (SEND + RECV) * config.frame_bytes as usize)?;
         let region = MemoryRegion::of_frames(&domain, &memory, config.queue_pair.access, keeper)?;
@@ -159,6 +169,7 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
             region: Some(region),
             queue_pair: Some(queue_pair),
             queue: Some(queue),
+            channel,
             domain: Some(domain),
             context: Some(Arc::clone(context)),
             device: Arc::clone(context.name()),
@@ -365,7 +376,7 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
         }
     }
 
-    /// Polls until something came, and gives it to `on`; answers how many.
+    /// Polls, or sleeps on the completion channel, until something came, and gives it to `on`; answers how many.
     ///
     /// # Errors
     /// As [`poll`](Self::poll); [`EndpointErrorKind::Timeout`] names what is outstanding; [`EndpointErrorKind::Cancelled`].
@@ -373,19 +384,35 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
         let mut waiting = wait.begin();
         loop {
             match self.poll(&mut on)? {
-                0 => waiting.idle().map_err(|ended| self.ended(ended))?,
+                0 if self.plumbing.channel.is_none() => waiting.idle().map_err(|ended| self.ended(ended))?,
+                0 => {
+                    let left = waiting.left().map_err(|ended| self.ended(ended))?;
+                    // What came before the queue was armed makes no event: poll once more, then sleep.
+                    self.plumbing.arm().map_err(|error| self.asleep(error))?;
+                    match self.poll(&mut on)? {
+                        0 => self.plumbing.sleep(left).map_err(|error| self.asleep(error))?,
+                        events => return Ok(events),
+                    }
+                }
                 events => return Ok(events),
             }
         }
     }
 
     #[cold]
+    fn asleep(&self, error: Error) -> EndpointError {
+        self.failed(EndpointErrorKind::Sleep(Box::new(error)))
+    }
+
+    #[cold]
     fn ended(&self, ended: Ended) -> EndpointError {
         self.failed(match ended {
             Ended::Cancelled => EndpointErrorKind::Cancelled,
-            Ended::Deadline { waited } => {
-                EndpointErrorKind::Timeout { waited, outstanding: self.link.outstanding(), pending: Vec::new() }
-            }
+            Ended::Deadline { waited } => EndpointErrorKind::Timeout {
+                waited,
+                outstanding: self.link.outstanding(),
+                pending: self.link.pending().map(WorkId::raw).collect(),
+            },
         })
     }
 

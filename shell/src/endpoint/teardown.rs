@@ -5,12 +5,14 @@
 //! needs; memory that the device may still write is never freed.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bareverbs_core::teardown_order::{Quiesced, Step};
+use bareverbs_core::verbs::inline_calls::Notify;
 
 use crate::error::{CallError, Error};
 use crate::objects::report::{DropFailure, report};
-use crate::objects::{CompletionQueue, DeviceContext, MemoryRegion, ProtectionDomain, QueuePair};
+use crate::objects::{CompletionChannel, CompletionQueue, DeviceContext, MemoryRegion, ProtectionDomain, QueuePair};
 
 /// What happened at a teardown, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,12 +44,23 @@ pub(super) struct Plumbing {
     pub(super) region: Option<MemoryRegion>,
     pub(super) queue_pair: Option<QueuePair>,
     pub(super) queue: Option<CompletionQueue>,
+    pub(super) channel: Option<Arc<CompletionChannel>>,
     pub(super) domain: Option<Arc<ProtectionDomain>>,
     pub(super) context: Option<Arc<DeviceContext>>,
     pub(super) device: Arc<str>,
 }
 
 impl Plumbing {
+    /// Asks for an event at the next completion.
+    pub(super) fn arm(&mut self) -> Result<(), Error> {
+        self.queue.as_mut().map_or(Ok(()), |queue| queue.arm(Notify::Any))
+    }
+
+    /// Sleeps until an event comes, at most `limit`.
+    pub(super) fn sleep(&self, limit: Duration) -> Result<(), Error> {
+        self.channel.as_ref().map_or(Ok(()), |channel| channel.wait(limit).map(drop))
+    }
+
     /// Takes everything down that is there. `drain` ends what the queue pair has outstanding; it is asked only when there
     /// is a queue pair.
     pub(super) fn take_down(
@@ -79,6 +92,9 @@ impl Plumbing {
         // Whatever somebody else still holds goes with its last owner.
         if let Some(outcome) = self.queue.take().and_then(CompletionQueue::close_if_last) {
             done.steps.push((Step::CompletionQueue, outcome));
+        }
+        if let Some(outcome) = self.channel.take().and_then(CompletionChannel::close_if_last) {
+            done.steps.push((Step::CompletionChannel, outcome));
         }
         if let Some(outcome) = self.domain.take().and_then(ProtectionDomain::close_if_last) {
             done.steps.push((Step::ProtectionDomain, outcome));

@@ -150,8 +150,8 @@ impl Object for Context {
     type Parents = Origin;
     const DESTROY: &'static str = "ibv_close_device";
 
-    fn destroy(symbols: &Symbols) -> unsafe extern "C" fn(*mut Self) -> c_int {
-        symbols.close_device
+    fn destroy(parents: &Origin) -> unsafe extern "C" fn(*mut Self) -> c_int {
+        Self::origin(parents).symbols.close_device
     }
 
     fn origin(parents: &Origin) -> &Origin {

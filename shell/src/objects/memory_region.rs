@@ -17,7 +17,6 @@ use crate::errno;
 use crate::error::{CallError, Doing, Error};
 use crate::objects::handle::{Handle, Object, Origin};
 use crate::objects::protection_domain::ProtectionDomain;
-use crate::symbols::Symbols;
 
 /// What keeps memory mapped while a region covers it; `None` for memory that is never unmapped.
 pub type Keeper = Option<Arc<dyn Any + Send + Sync>>;
@@ -40,8 +39,8 @@ impl Object for Mr {
     type Parents = Parents;
     const DESTROY: &'static str = "ibv_dereg_mr";
 
-    fn destroy(symbols: &Symbols) -> unsafe extern "C" fn(*mut Self) -> c_int {
-        symbols.dereg_mr
+    fn destroy(parents: &Parents) -> unsafe extern "C" fn(*mut Self) -> c_int {
+        Self::origin(parents).symbols.dereg_mr
     }
 
     fn origin(parents: &Parents) -> &Origin {

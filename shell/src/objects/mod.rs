@@ -7,6 +7,7 @@
 //! ask what a port is, [`extended`] where C would ask inline; [`protection_domain`], [`memory_region`], [`completion_queue`], [`queue_pair`] own; [`drain`] ends
 //! what a queue pair has outstanding; [`report`] tells what a drop could not do.
 
+pub mod completion_channel;
 pub mod completion_queue;
 pub mod device;
 pub mod drain;
@@ -20,6 +21,7 @@ pub mod protection_domain;
 pub mod queue_pair;
 pub mod report;
 
+pub use completion_channel::CompletionChannel;
 pub use completion_queue::CompletionQueue;
 pub use device::{DeviceContext, DeviceEntry, list_devices};
 pub use memory_region::MemoryRegion;

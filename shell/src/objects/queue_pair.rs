@@ -18,7 +18,6 @@ use crate::error::{CallError, Doing, Error};
 use crate::objects::completion_queue::CompletionQueue;
 use crate::objects::handle::{Handle, Object, Origin};
 use crate::objects::protection_domain::ProtectionDomain;
-use crate::symbols::Symbols;
 
 /// What must outlive a queue pair. When destroying it fails, all of it stays.
 #[derive(Debug)]
@@ -33,8 +32,8 @@ impl Object for Qp {
     type Parents = Parents;
     const DESTROY: &'static str = "ibv_destroy_qp";
 
-    fn destroy(symbols: &Symbols) -> unsafe extern "C" fn(*mut Self) -> c_int {
-        symbols.destroy_qp
+    fn destroy(parents: &Parents) -> unsafe extern "C" fn(*mut Self) -> c_int {
+        Self::origin(parents).symbols.destroy_qp
     }
 
     fn origin(parents: &Parents) -> &Origin {

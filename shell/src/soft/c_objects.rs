@@ -61,9 +61,8 @@ const _: () = {
     assert!(size_of::<WholeQp>() == 160);
 };
 const _: () = assert!(offset_of!(VerbsContext, context) == FRONT_WORDS * size_of::<usize>());
-const _: () = match ABI_COMPAT_OFFSET {
-    Some(offset_bytes) => assert!(offset_of!(WholeContext, abi_compat) == offset_bytes),
-    None => {}
+const _: () = if let Some(offset_bytes) = ABI_COMPAT_OFFSET {
+    assert!(offset_of!(WholeContext, abi_compat) == offset_bytes);
 };
 
 impl WholeCq {

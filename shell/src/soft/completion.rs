@@ -1,18 +1,17 @@
 //! Completion queues: capacity, overflow, and what a polled completion frees.
 
-use std::collections::VecDeque;
-
 use bareverbs_core::verbs::Wc;
 
 /// Which of a queue pair's queues a completion is of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Direction {
+    #[default]
     Send,
     Receive,
 }
 
 /// A completion and what polling it frees.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Entry {
     pub wc: Wc,
     pub queue_pair: u32,
@@ -23,7 +22,7 @@ pub(super) struct Entry {
     pub number: u64,
 }
 
-/// A completion queue.
+/// A completion queue. Allocates when made and never again.
 #[derive(Debug)]
 pub(super) struct CompletionQueue {
     pub handle: usize,
@@ -31,7 +30,9 @@ pub(super) struct CompletionQueue {
     /// Queue pairs that complete here; one that sends and receives here counts twice.
     pub users: u32,
     capacity: usize,
-    entries: VecDeque<Entry>,
+    ring: Box<[Entry]>,
+    put: usize,
+    taken: usize,
     overflowed: bool,
 }
 
@@ -41,28 +42,37 @@ pub(super) struct Overflow;
 
 impl CompletionQueue {
     pub(super) fn new(handle: usize, context: u32, capacity: usize) -> Self {
-        Self { handle, context, users: 0, capacity, entries: VecDeque::with_capacity(capacity), overflowed: false }
+        let ring = vec![Entry::default(); capacity.next_power_of_two()].into();
+        Self { handle, context, users: 0, capacity, ring, put: 0, taken: 0, overflowed: false }
     }
 
+    /// Where to write the next completion.
     #[inline]
-    pub(super) fn push(&mut self, entry: Entry) -> Result<(), Overflow> {
-        if self.overflowed || self.entries.len() == self.capacity {
+    pub(super) fn push(&mut self) -> Result<&mut Entry, Overflow> {
+        if self.overflowed || self.put.wrapping_sub(self.taken) == self.capacity {
             self.overflowed = true;
             return Err(Overflow);
         }
-        self.entries.push_back(entry);
-        Ok(())
+        let place = self.put & (self.ring.len() - 1);
+        self.put = self.put.wrapping_add(1);
+        Ok(&mut self.ring[place])
     }
 
+    /// Takes out the oldest completion.
     #[inline]
-    pub(super) fn pop(&mut self) -> Option<Entry> {
-        self.entries.pop_front()
+    pub(super) fn pop(&mut self) -> Option<&Entry> {
+        if self.put == self.taken {
+            return None;
+        }
+        let place = self.taken & (self.ring.len() - 1);
+        self.taken = self.taken.wrapping_add(1);
+        Some(&self.ring[place])
     }
 
     /// Whether the queue overflowed and what it still held was polled: from then on every poll fails.
     #[inline]
-    pub(super) fn is_dead(&self) -> bool {
-        self.overflowed && self.entries.is_empty()
+    pub(super) const fn is_dead(&self) -> bool {
+        self.overflowed && self.put == self.taken
     }
 }
 
@@ -70,17 +80,28 @@ impl CompletionQueue {
 mod tests {
     use super::*;
 
-    fn entry(number: u64) -> Entry {
-        Entry { wc: Wc::default(), queue_pair: 0, life: 0, direction: Direction::Send, number }
+    #[test]
+    fn a_queue_holds_its_capacity_and_dies_of_one_more() {
+        let mut queue = CompletionQueue::new(0, 0, 3);
+        for number in 0..3 {
+            queue.push().expect("room").number = number;
+        }
+        assert!(queue.push().is_err());
+        assert!(!queue.is_dead(), "what it held can still be polled");
+        assert_eq!(
+            (0..3).map(|_| queue.pop().map(|entry| entry.number)).collect::<Vec<_>>(),
+            [Some(0), Some(1), Some(2)]
+        );
+        assert!(queue.pop().is_none() && queue.is_dead());
+        assert!(queue.push().is_err());
     }
 
     #[test]
-    fn a_queue_holds_its_capacity_and_dies_of_one_more() {
-        let mut queue = CompletionQueue::new(0, 0, 2);
-        assert_eq!((queue.push(entry(0)), queue.push(entry(1)), queue.push(entry(2))), (Ok(()), Ok(()), Err(Overflow)));
-        assert!(!queue.is_dead(), "what it held can still be polled");
-        assert_eq!((0..2).map(|_| queue.pop().map(|entry| entry.number)).collect::<Vec<_>>(), [Some(0), Some(1)]);
-        assert!(queue.is_dead());
-        assert_eq!(queue.push(entry(3)), Err(Overflow));
+    fn a_queue_goes_round() {
+        let mut queue = CompletionQueue::new(0, 0, 3);
+        for number in 0..100 {
+            queue.push().expect("room").number = number;
+            assert_eq!(queue.pop().map(|entry| entry.number), Some(number));
+        }
     }
 }

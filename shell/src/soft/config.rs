@@ -1,6 +1,7 @@
 //! What a fabric is to be like.
 
 use crate::soft::device::SoftDevice;
+use crate::soft::plan::INLINE;
 use crate::symbols::verbs::OPTIONAL;
 
 /// When work moves.
@@ -96,13 +97,14 @@ impl SoftConfig {
         self
     }
 
-    /// Takes an optional entry point away, by its C name.
+    /// Takes an optional entry point away, by its C name; or one that C has inline (`ibv_post_send`), whose slot in the
+    /// context's table is then null.
     ///
     /// # Panics
-    /// If no optional entry point has that name.
+    /// If no optional or inline entry point has that name.
     #[must_use]
     pub fn without(mut self, symbol: &str) -> Self {
-        let name = OPTIONAL.iter().find(|name| **name == symbol);
+        let name = OPTIONAL.iter().chain(INLINE).find(|name| **name == symbol);
         self.missing.push(name.unwrap_or_else(|| panic!("{symbol} is not an optional entry point")));
         self
     }

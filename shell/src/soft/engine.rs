@@ -5,7 +5,7 @@
 use bareverbs_core::verbs::{Be32, QpState, Sge, Wc, WcFlags, WcOpcode, WcStatus, WrOpcode};
 
 use crate::soft::bytes::Span;
-use crate::soft::completion::{Direction, Entry};
+use crate::soft::completion::{CompletionQueue, Direction};
 use crate::soft::message_faults::{Held, MessageFault};
 use crate::soft::profile::FRAME_BYTES;
 use crate::soft::queue_pair::{Peer, ReceiveRequest, SendRequest};
@@ -55,6 +55,7 @@ impl State {
     pub(super) fn transmit(&mut self, index: u32) -> Arrival {
         let pair = self.pairs.get_mut(index)?;
         let (place, request) = pair.sends.to_do()?;
+        let request = *request;
         if pair.state == QpState::ERR {
             pair.sends.mark_done(|request| request.status = WcStatus::WR_FLUSH_ERR);
             return None;
@@ -194,13 +195,12 @@ impl State {
             return None;
         }
         let (place, request) = pair.receives.to_do()?;
+        let room_bytes = request.room_bytes;
         let (profile, domain) = (pair.profile, pair.domain);
         let entries = pair.receives.take_entries();
         let own_entries = pair.receives.of_request(&entries, place);
-        let outcome = profile
-            .fit(message.length_bytes, request.room_bytes)
-            .and_then(|()| self.regions.check_write(domain, own_entries, message.length_bytes))
-            .and_then(|()| self.fill(domain, own_entries, message));
+        let outcome =
+            profile.fit(message.length_bytes, room_bytes).and_then(|()| self.fill(domain, own_entries, message));
         let pair = self.pairs.get_mut(index)?;
         pair.receives.restore(entries);
         let whole_frames = profile.whole_frames();
@@ -208,7 +208,7 @@ impl State {
             request.status = outcome.err().unwrap_or(WcStatus::SUCCESS);
             request.byte_len = message.length_bytes;
             if whole_frames {
-                request.byte_len = message.length_bytes.next_multiple_of(FRAME_BYTES).min(request.room_bytes);
+                request.byte_len = message.length_bytes.next_multiple_of(FRAME_BYTES).min(room_bytes);
             }
             request.immediate = message.immediate.unwrap_or_default();
             request.flags = if message.immediate.is_some() { WcFlags::WITH_IMM } else { WcFlags::empty() };
@@ -219,9 +219,21 @@ impl State {
         Some(index)
     }
 
-    /// Writes a message into the entries of a receive.
+    /// Writes a message into the entries of a receive: all of it or, where a key does not reach, nothing.
     #[inline]
     fn fill(&self, domain: u32, entries: &[Sge], message: &Message<'_>) -> Result<(), WcStatus> {
+        match (message.parts, entries) {
+            (Parts::Entries { domain: from_domain, entries: [from] }, [to]) => {
+                let from = self.regions.span(from_domain, from)?;
+                self.regions.span_mut(domain, to, 0, message.length_bytes)?.write(from);
+                Ok(())
+            }
+            _ => self.fill_parts(domain, entries, message),
+        }
+    }
+
+    fn fill_parts(&self, domain: u32, entries: &[Sge], message: &Message<'_>) -> Result<(), WcStatus> {
+        self.regions.check_write(domain, entries, message.length_bytes)?;
         let mut at = 0;
         let mut write = |mut rest: Span<'_>| {
             let end = at + rest.len() as u32;
@@ -256,12 +268,20 @@ impl State {
     #[inline]
     pub(super) fn report_send(&mut self, index: u32) -> bool {
         let Some(pair) = self.pairs.get_mut(index) else { return false };
-        let Some((number, request)) = pair.sends.to_report() else { return false };
-        pair.sends.mark_reported();
-        if request.makes_completion() {
-            let wc = send_completion(&request, pair.number);
-            let (queue, life) = (pair.send_cq, pair.life);
-            self.complete(queue, Entry { wc, queue_pair: index, life, direction: Direction::Send, number });
+        let Some((number, request)) = pair.sends.report() else { return false };
+        if !request.makes_completion() {
+            return true;
+        }
+        let put = self.queues.get_mut(pair.send_cq).map(CompletionQueue::push);
+        match put {
+            Some(Ok(entry)) => {
+                entry.wc = send_completion(request, pair.number);
+                self.schedule.spoil_undefined(&mut entry.wc);
+                (entry.queue_pair, entry.life) = (index, pair.life);
+                (entry.direction, entry.number) = (Direction::Send, number);
+            }
+            // The queue pair fails with its completion queue.
+            _ => pair.state = QpState::ERR,
         }
         true
     }
@@ -270,29 +290,24 @@ impl State {
     #[inline]
     pub(super) fn report_receive(&mut self, index: u32) -> bool {
         let Some(pair) = self.pairs.get_mut(index) else { return false };
-        let Some((number, request)) = pair.receives.to_report() else { return false };
-        pair.receives.mark_reported();
-        let wc = receive_completion(&request, pair.number);
-        let (queue, life) = (pair.recv_cq, pair.life);
-        self.complete(queue, Entry { wc, queue_pair: index, life, direction: Direction::Receive, number });
-        true
-    }
-
-    /// Puts a completion into its queue. Where the queue overflows, the queue pair fails with it.
-    #[inline]
-    fn complete(&mut self, queue: u32, mut entry: Entry) {
-        self.schedule.spoil_undefined(&mut entry.wc);
-        let put = self.queues.get_mut(queue).map(|queue| queue.push(entry));
-        if let Some(Err(_)) = put
-            && let Some(pair) = self.pairs.get_mut(entry.queue_pair)
-        {
-            pair.state = QpState::ERR;
+        let Some((number, request)) = pair.receives.report() else { return false };
+        let put = self.queues.get_mut(pair.recv_cq).map(CompletionQueue::push);
+        match put {
+            Some(Ok(entry)) => {
+                entry.wc = receive_completion(request, pair.number);
+                self.schedule.spoil_undefined(&mut entry.wc);
+                (entry.queue_pair, entry.life) = (index, pair.life);
+                (entry.direction, entry.number) = (Direction::Receive, number);
+            }
+            // The queue pair fails with its completion queue.
+            _ => pair.state = QpState::ERR,
         }
+        true
     }
 
     /// Takes a completion out of a queue, and frees the slots that it ends.
     #[inline]
-    pub(super) fn take_completion(&mut self, queue: u32) -> Option<Wc> {
+    pub(super) fn take_completion(&mut self, queue: u32) -> Option<&Wc> {
         let entry = self.queues.get_mut(queue)?.pop()?;
         if let Some(pair) = self.pairs.get_mut(entry.queue_pair).filter(|pair| pair.life == entry.life) {
             match entry.direction {
@@ -300,10 +315,11 @@ impl State {
                 Direction::Receive => pair.receives.recycle_through(entry.number),
             }
         }
-        Some(entry.wc)
+        Some(&entry.wc)
     }
 }
 
+#[inline]
 fn send_completion(request: &SendRequest, qp_num: u32) -> Wc {
     let opcode = match request.opcode {
         WrOpcode::RDMA_WRITE | WrOpcode::RDMA_WRITE_WITH_IMM => WcOpcode::RDMA_WRITE,
@@ -312,6 +328,7 @@ fn send_completion(request: &SendRequest, qp_num: u32) -> Wc {
     Wc { wr_id: request.wr_id, status: request.status, opcode, qp_num, byte_len: request.length_bytes, ..Wc::default() }
 }
 
+#[inline]
 fn receive_completion(request: &ReceiveRequest, qp_num: u32) -> Wc {
     Wc {
         wr_id: request.wr_id,

@@ -8,7 +8,7 @@ use bareverbs_core::verbs::{Device, NodeType, PortState};
 use crate::soft::config::{SoftConfig, SoftError};
 use crate::soft::device::{GidSlot, SoftDevice, SoftPort};
 use crate::soft::handles::{self, Place};
-use crate::soft::message_faults::MessageFault;
+use crate::soft::message_faults::{MessageFault, MessageOdds};
 use crate::soft::pairs::FIRST_NUMBER;
 use crate::soft::plan::Answer;
 use crate::soft::record::Call;
@@ -77,9 +77,9 @@ impl SoftFabric {
     }
 
     /// What was done to handles that must not be: used or destroyed after destruction, closed with children, mixed between
-    /// contexts. In order, in words.
+    /// contexts. In order, in words, the first 1024.
     pub fn misuse(&self) -> Vec<String> {
-        self.with(|state| state.misuse.clone())
+        self.with(|state| state.misuse())
     }
 
     /// Makes the `nth` call of an entry point from now fail, counted from 1. The name is C's (`ibv_reg_mr`); the inline
@@ -113,6 +113,16 @@ impl SoftFabric {
     /// If `nth` is 0.
     pub fn message_fault(&self, nth: u64, fault: MessageFault) {
         self.with(|state| state.faults.add(nth, fault));
+    }
+
+    /// Lets messages meet faults by chance; the same seed and messages give the same faults. All zero ends it.
+    pub fn message_odds(&self, seed: u64, odds: MessageOdds) {
+        self.with(|state| state.faults.set_odds(seed, odds));
+    }
+
+    /// The messages that met a fault so far, by their number in the fabric's life, counted from 1.
+    pub fn message_faults_met(&self) -> Vec<(u64, MessageFault)> {
+        self.with(|state| state.faults.met())
     }
 
     /// Lets the messages arrive that [`MessageFault::Hold`] kept, and says how many found a receive.

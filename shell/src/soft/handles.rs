@@ -190,7 +190,9 @@ pub(super) fn scrub_region(handle: usize) {
     if find(Kind::Region, handle).is_some() {
         let body = with_exposed_provenance_mut::<Mr>(handle);
         // SAFETY: a region's handle points to its body, whose memory is never freed.
-        let (lkey, rkey) = unsafe { (&raw mut (*body).lkey, &raw mut (*body).rkey) };
+        let lkey = unsafe { &raw mut (*body).lkey };
+        // SAFETY: as above.
+        let rkey = unsafe { &raw mut (*body).rkey };
         for key in [lkey, rkey] {
             // SAFETY: as above; the region was just destroyed, so nobody may use it.
             unsafe { key.write(u32::MAX) };
@@ -228,8 +230,9 @@ mod tests {
         let place = Place { slot: 1, index: 2 };
         let handle = create(place, Pd { context: std::ptr::null_mut(), handle: 0 });
         // SAFETY: made above.
-        let (same, other) = unsafe { (data_place(Kind::Domain, handle), data_place(Kind::QueuePair, handle)) };
-        assert_eq!((same, other), (Some(place), None));
+        assert_eq!(unsafe { data_place(Kind::Domain, handle) }, Some(place));
+        // SAFETY: made above.
+        assert_eq!(unsafe { data_place(Kind::QueuePair, handle) }, None);
         // SAFETY: null is allowed.
         assert_eq!(unsafe { data_place(Kind::QueuePair, 0) }, None);
     }

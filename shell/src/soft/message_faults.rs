@@ -2,6 +2,8 @@
 
 use bareverbs_core::verbs::Be32;
 
+use crate::soft::rng::Rng;
+
 /// What happens to a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -37,11 +39,28 @@ pub(super) struct Held {
     pub wait: Option<u32>,
 }
 
+/// How often messages meet a fault, each in a million.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MessageOdds {
+    /// [`MessageFault::Drop`]
+    pub drop: u32,
+    /// [`MessageFault::Duplicate`]
+    pub duplicate: u32,
+    /// [`MessageFault::Reorder`]
+    pub reorder: u32,
+    /// [`MessageFault::Corrupt`], at an offset below this many bytes.
+    pub corrupt: u32,
+    /// Offsets at which a message is corrupted are below this, bytes.
+    pub corrupt_below_bytes: u32,
+}
+
 /// The faults that are to come, and the messages kept back by those that came.
 #[derive(Debug, Default)]
 pub(super) struct MessageFaults {
     planned: Vec<(u64, MessageFault)>,
+    odds: Option<(Rng, MessageOdds)>,
     sent: u64,
+    met: Vec<(u64, MessageFault)>,
     pub held: Vec<Held>,
 }
 
@@ -55,15 +74,32 @@ impl MessageFaults {
         self.planned.push((self.sent + nth, fault));
     }
 
+    /// Sets how often messages meet a fault that nobody planned for them.
+    pub(super) fn set_odds(&mut self, seed: u64, odds: MessageOdds) {
+        self.odds = (odds != MessageOdds::default()).then(|| (Rng::new(seed), odds));
+    }
+
+    /// The messages that met a fault, by their number in the fabric's life, counted from 1.
+    pub(super) fn met(&self) -> Vec<(u64, MessageFault)> {
+        self.met.clone()
+    }
+
     /// Counts a message, and tells what becomes of it.
     #[inline]
     pub(super) fn on_message(&mut self) -> Option<MessageFault> {
         self.sent += 1;
-        if self.planned.is_empty() {
-            return None;
-        }
-        let at = self.planned.iter().position(|(number, _)| *number == self.sent)?;
-        Some(self.planned.swap_remove(at).1)
+        if self.planned.is_empty() && self.odds.is_none() { None } else { self.look_up() }
+    }
+
+    #[cold]
+    fn look_up(&mut self) -> Option<MessageFault> {
+        let planned = self.planned.iter().position(|(number, _)| *number == self.sent);
+        let fault = match planned {
+            Some(at) => Some(self.planned.swap_remove(at).1),
+            None => self.odds.as_mut().and_then(|(rng, odds)| odds.draw(rng)),
+        };
+        self.met.extend(fault.map(|fault| (self.sent, fault)));
+        fault
     }
 
     /// Counts a message that arrived at a queue pair, and takes one out that waited for it.
@@ -82,6 +118,25 @@ impl MessageFaults {
     }
 }
 
+impl MessageOdds {
+    fn draw(&self, rng: &mut Rng) -> Option<MessageFault> {
+        let mut roll = rng.below(1_000_000);
+        let faults = [
+            (self.drop, MessageFault::Drop),
+            (self.duplicate, MessageFault::Duplicate),
+            (self.reorder, MessageFault::Reorder),
+            (self.corrupt, MessageFault::Corrupt { offset_bytes: rng.below(self.corrupt_below_bytes) }),
+        ];
+        for (odds, fault) in faults {
+            match roll.checked_sub(odds) {
+                None => return Some(fault),
+                Some(rest) => roll = rest,
+            }
+        }
+        None
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,10 +150,26 @@ mod tests {
     }
 
     #[test]
+    fn odds_are_met_as_often_as_they_say_and_the_same_for_a_seed() {
+        let run = |seed| {
+            let mut faults = MessageFaults::default();
+            faults.set_odds(seed, MessageOdds { drop: 100_000, duplicate: 100_000, ..MessageOdds::default() });
+            for _ in 0..10_000 {
+                faults.on_message();
+            }
+            faults.met()
+        };
+        let met = run(1);
+        let drops = met.iter().filter(|(_, fault)| *fault == MessageFault::Drop).count();
+        assert!((900..1100).contains(&drops) && (900..1100).contains(&(met.len() - drops)), "{drops} of {}", met.len());
+        assert_eq!(met, run(1));
+        assert_ne!(met, run(2));
+    }
+
+    #[test]
     fn a_delayed_message_is_due_after_so_many_of_its_own_queue_pair() {
         let held = |wait| Held { bytes: vec![], immediate: None, target: (0, 9), from_device: 0, wait };
-        let mut faults = MessageFaults::default();
-        faults.held = vec![held(Some(2)), held(None)];
+        let mut faults = MessageFaults { held: vec![held(Some(2)), held(None)], ..MessageFaults::default() };
         assert_eq!(faults.due_after_arrival((0, 8)).len(), 0);
         assert_eq!(faults.due_after_arrival((0, 9)).len(), 0);
         assert_eq!(faults.due_after_arrival((0, 9)).len(), 1);

@@ -56,7 +56,7 @@ pub use config::{Mode, Record, SoftConfig, SoftError};
 pub use device::{GidSlot, Limits, SoftDevice, SoftPort};
 pub use entry::stray_misuse;
 pub use fabric::SoftFabric;
-pub use message_faults::MessageFault;
+pub use message_faults::{MessageFault, MessageOdds};
 pub use plan::{Answer, BadWr};
 pub use profile::Profile;
 pub use record::{Call, Detail};

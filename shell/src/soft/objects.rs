@@ -6,7 +6,7 @@
 use std::ffi::{c_int, c_void};
 use std::ptr::with_exposed_provenance_mut;
 
-use bareverbs_core::verbs::context::{QUERY_DEVICE_EX, QUERY_PORT, VERBS_CONTEXT_SZ};
+use bareverbs_core::verbs::context::{ABI_COMPAT_OFFSET, QUERY_DEVICE_EX, QUERY_PORT, VERBS_CONTEXT_SZ};
 use bareverbs_core::verbs::{AccessFlags, Context, ContextOps, Cq, Mr, Pd, PortState};
 
 use crate::soft::bytes::RegisteredMemory;
@@ -44,12 +44,12 @@ impl State {
         state.references += 1;
         let head = Context {
             device: with_exposed_provenance_mut(state.handle),
-            ops: operations(),
+            ops: operations(&self.missing),
             cmd_fd: -1,
             async_fd: -1,
             num_comp_vectors: VECTORS,
         };
-        let body = if state.profile.has_extended_context() {
+        let body = if state.profile.has_extended_context() && ABI_COMPAT_OFFSET.is_some() {
             let size = std::ptr::without_provenance_mut(size_of::<VerbsContext>());
             VerbsContext::extended(
                 head,
@@ -75,7 +75,7 @@ impl State {
         if children == 0 {
             self.contexts.remove(index);
         } else {
-            self.misuse.push(format!("ibv_close_device: context {handle:#x} has {children} live objects"));
+            self.blame(format!("ibv_close_device: context {handle:#x} has {children} live objects"));
         }
         if let Some(device) = self.devices.get_mut(device as usize) {
             device.references -= 1;
@@ -242,13 +242,14 @@ impl State {
     }
 }
 
-/// The table of inline operations of every context.
-fn operations() -> ContextOps {
+/// The table of inline operations of every context, without those that are to be missing.
+fn operations(missing: &[&str]) -> ContextOps {
+    let has = |name: &str| !missing.contains(&name);
     ContextOps {
-        poll_cq: Some(entry::data_path::poll_cq),
-        req_notify_cq: Some(entry::data_path::req_notify_cq),
-        post_send: Some(entry::data_path::post_send),
-        post_recv: Some(entry::data_path::post_recv),
+        poll_cq: has("ibv_poll_cq").then_some(entry::data_path::poll_cq),
+        req_notify_cq: has("ibv_req_notify_cq").then_some(entry::data_path::req_notify_cq),
+        post_send: has("ibv_post_send").then_some(entry::data_path::post_send),
+        post_recv: has("ibv_post_recv").then_some(entry::data_path::post_recv),
         ..ContextOps::EMPTY
     }
 }

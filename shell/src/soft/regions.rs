@@ -82,7 +82,13 @@ impl Regions {
 
     /// The first `length_bytes` bytes of an entry after the first `skip_bytes`, to be written.
     #[inline]
-    fn span_mut(&self, domain: u32, entry: &Sge, skip_bytes: u32, length_bytes: u32) -> Result<SpanMut<'_>, WcStatus> {
+    pub(super) fn span_mut(
+        &self,
+        domain: u32,
+        entry: &Sge,
+        skip_bytes: u32,
+        length_bytes: u32,
+    ) -> Result<SpanMut<'_>, WcStatus> {
         self.by_key(domain, entry.lkey)
             .and_then(|region| {
                 let offset = Self::offset(region, entry.addr)?.checked_add(skip_bytes as usize)?;

@@ -20,7 +20,7 @@ impl Rng {
 
     /// A number below `bound`; 0 where the bound is 0. Its bias is 2^-32 of the bound at most, which nobody here minds.
     pub(super) const fn below(&mut self, bound: u32) -> u32 {
-        ((self.next() >> 32) * bound as u64 >> 32) as u32
+        (((self.next() >> 32) * bound as u64) >> 32) as u32
     }
 }
 

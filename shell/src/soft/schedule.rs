@@ -35,6 +35,7 @@ impl Schedule {
         Self { adversary }
     }
 
+    #[inline]
     const fn is_prompt(&self) -> bool {
         self.adversary.is_none()
     }
@@ -106,29 +107,40 @@ impl State {
     /// Takes every step that can be taken on one queue pair, and those that follow from them on others.
     fn settle(&mut self, index: u32) {
         while self.may_transmit(index) {
-            if let Some(arrival) = self.transmit(index) {
-                self.finish(arrival);
+            let arrival = self.transmit(index);
+            self.report_send(index);
+            if let Some(arrival) = arrival {
+                while self.report_receive(arrival) {}
+                self.settle_error(arrival);
             }
         }
-        self.finish(index);
+        self.settle_error(index);
     }
 
-    /// Reports what is done on a queue pair; flushes it where it is in error.
-    fn finish(&mut self, index: u32) {
-        while self.report_send(index) || self.report_receive(index) {}
+    /// Flushes what is posted on a queue pair that is in error, and reports all.
+    #[inline]
+    fn settle_error(&mut self, index: u32) {
         if self.pairs.get(index).is_some_and(|pair| pair.state == QpState::ERR) {
-            while self.may_transmit(index) {
-                self.transmit(index);
-            }
-            while self.may_flush(index) {
-                self.flush_receive(index);
-            }
-            while self.report_send(index) || self.report_receive(index) {}
+            self.flush(index);
         }
+    }
+
+    #[cold]
+    fn flush(&mut self, index: u32) {
+        while self.may_transmit(index) {
+            self.transmit(index);
+        }
+        while self.may_flush(index) {
+            self.flush_receive(index);
+        }
+        while self.report_send(index) || self.report_receive(index) {}
     }
 
     fn settle_all(&mut self) {
-        (0..self.pairs.bound()).for_each(|index| self.settle(index));
+        for index in 0..self.pairs.bound() {
+            while self.report_receive(index) {}
+            self.settle(index);
+        }
     }
 
     /// What an adversary does between two calls: a few steps, or none; and junk over a posted receive.
@@ -158,8 +170,8 @@ impl State {
             let possible = [
                 (Step::Transmit, self.may_transmit(index)),
                 (Step::FlushReceive, self.may_flush(index)),
-                (Step::ReportSend, self.pairs.get(index).is_some_and(|pair| pair.sends.to_report().is_some())),
-                (Step::ReportReceive, self.pairs.get(index).is_some_and(|pair| pair.receives.to_report().is_some())),
+                (Step::ReportSend, self.pairs.get(index).is_some_and(|pair| pair.sends.can_report())),
+                (Step::ReportReceive, self.pairs.get(index).is_some_and(|pair| pair.receives.can_report())),
             ];
             for (step, _) in possible.into_iter().filter(|(_, possible)| *possible) {
                 steps[count] = step;
@@ -196,7 +208,11 @@ impl State {
     }
 
     /// Scribbles over a whole receive that was just posted, the last of its queue.
+    #[inline]
     pub(super) fn scribble_posted(&mut self, index: u32) {
+        if self.schedule.is_prompt() {
+            return;
+        }
         let Some(pair) = self.pairs.get(index) else { return };
         if let Some(last) = pair.receives.waiting().checked_sub(1) {
             self.scribble(index, last, 0, u32::MAX);

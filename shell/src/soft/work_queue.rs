@@ -87,9 +87,12 @@ impl<R: Request> WorkQueue<R> {
 
     /// The request that is to be done next, and its place.
     #[inline]
-    pub(super) fn to_do(&self) -> Option<(usize, R)> {
+    pub(super) fn to_do(&self) -> Option<(usize, &R)> {
+        if self.done == self.posted {
+            return None;
+        }
         let place = self.place(self.done);
-        (self.done < self.posted).then(|| (place, self.ring[place]))
+        Some((place, &self.ring[place]))
     }
 
     /// Requests that are posted and not done.
@@ -111,15 +114,20 @@ impl<R: Request> WorkQueue<R> {
         self.done += 1;
     }
 
-    /// The number of the next request that is done and not reported, and the request.
-    #[inline]
-    pub(super) fn to_report(&self) -> Option<(u64, R)> {
-        (self.reported < self.done).then(|| (self.reported, self.ring[self.place(self.reported)]))
+    /// Whether a request is done and not reported.
+    pub(super) const fn can_report(&self) -> bool {
+        self.reported < self.done
     }
 
+    /// Marks the next request that is done reported; its number and the request.
     #[inline]
-    pub(super) const fn mark_reported(&mut self) {
+    pub(super) fn report(&mut self) -> Option<(u64, &R)> {
+        if self.reported == self.done {
+            return None;
+        }
+        let number = self.reported;
         self.reported += 1;
+        Some((number, &self.ring[self.place(number)]))
     }
 
     /// Frees the slots of the request with this number and of all before it.
@@ -179,7 +187,7 @@ mod tests {
         for _ in 0..2 {
             queue.push(Slots(1), &[]).expect("room");
             queue.mark_done(|_| ());
-            queue.mark_reported();
+            queue.report();
         }
         assert_eq!(queue.push(Slots(1), &[]), Err(Full));
         queue.recycle_through(1);
@@ -200,5 +208,55 @@ mod tests {
         queue.push(Slots(1), &[]).expect("room");
         queue.recycle_through(u64::MAX);
         assert_eq!(queue.used_slots, 1);
+    }
+
+    /// The slow twin: requests in a list, each with the mark that it has passed.
+    #[derive(Debug, Default)]
+    struct Twin(Vec<(u32, u8)>);
+
+    impl Twin {
+        fn advance(&mut self, from: u8) {
+            if let Some(request) = self.0.iter_mut().find(|request| request.1 == from) {
+                request.1 += 1;
+            }
+        }
+
+        fn used(&self) -> u32 {
+            self.0.iter().filter(|request| request.1 < 3).map(|request| request.0).sum()
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn it_agrees_with_its_slow_twin(steps in proptest::collection::vec((0..4_u8, 1..4_u32, 0..20_u64), 0..200)) {
+            let (mut queue, mut twin) = (WorkQueue::new(7, 0), Twin::default());
+            for (step, slots, number) in steps {
+                match step {
+                    0 => {
+                        let fits = twin.used() + slots <= 7;
+                        assert_eq!(queue.push(Slots(slots), &[]).is_ok(), fits);
+                        if fits {
+                            twin.0.push((slots, 0));
+                        }
+                    }
+                    1 if queue.waiting() > 0 => {
+                        queue.mark_done(|_| ());
+                        twin.advance(0);
+                    }
+                    2 => {
+                        assert_eq!(queue.report().is_some(), twin.0.iter().any(|request| request.1 == 1));
+                        twin.advance(1);
+                    }
+                    _ => {
+                        queue.recycle_through(number);
+                        for request in twin.0.iter_mut().take(number as usize + 1).filter(|request| request.1 == 2) {
+                            request.1 = 3;
+                        }
+                    }
+                }
+                assert_eq!(queue.used_slots, twin.used());
+                assert_eq!(queue.waiting(), twin.0.iter().filter(|request| request.1 == 0).count() as u64);
+            }
+        }
     }
 }

@@ -1,6 +1,7 @@
-//! The shell's integration tests, one binary.
+//! The shell from outside: one binary for all of it.
 
 mod checked_messages;
+mod access_lock;
 mod drop_log;
 mod every_call_refused;
 mod layout_check;

@@ -303,7 +303,7 @@ unsafe fn take_completions(state: &mut State, index: u32, most: c_int, room: *mu
         // SAFETY: fewer than `most` were written, so by 1 there is room.
         let place = unsafe { room.add(taken as usize) };
         // SAFETY: as above.
-        unsafe { place.write(completion) };
+        unsafe { place.write(*completion) };
         taken += 1;
     }
     if taken == 0 && state.queues.get(index).is_some_and(|queue| queue.is_dead()) { DEAD_QUEUE } else { taken }

@@ -1,0 +1,142 @@
+//! Whether a link is broken, and why: the first cause stays.
+//!
+//! Hot paths answer a [`Refusal`], which fits a register; what is to be told about it is kept here, and read out at the
+//! very end. (An error type as large as a fault, returned by value, would be built in memory on the good path, too.)
+
+use crate::link::carrier::CarrierError;
+use crate::link::error::{Fault, LinkError};
+use crate::link::frame::Mismatch;
+use crate::link::sequence::{Sequence, SequenceChecker, Verdict};
+use crate::link::work_id::{Direction, WorkId};
+use crate::verbs::inline_calls::Completion;
+
+/// The state of a link, apart from its rings.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Health {
+    /// Whether there is a cause: one byte to look at.
+    broken: bool,
+    cause: Option<Fault>,
+    send_drained: bool,
+    receive_drained: bool,
+}
+
+/// Why a completion gives no frame; the rest is in the [`Health`] and the completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    ForeignQueue,
+    ForeignQueuePair,
+    /// The link has just been broken.
+    Fault,
+    /// It was broken before.
+    Broken,
+    /// It is a teardown marker.
+    Drained(Direction),
+}
+
+impl Health {
+    #[inline]
+    pub(crate) const fn cause(&self) -> Option<Fault> {
+        self.cause
+    }
+
+    #[inline]
+    pub(crate) const fn is_broken(&self) -> bool {
+        self.broken
+    }
+
+    /// Breaks; the first cause stays.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn break_now(&mut self, fault: Fault) -> Refusal {
+        match self.cause {
+            Some(_) => Refusal::Broken,
+            None => {
+                self.cause = Some(fault);
+                self.broken = true;
+                Refusal::Fault
+            }
+        }
+    }
+
+    /// Breaks for a completion that failed.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn failed(&mut self, completion: Completion<'_>) -> Refusal {
+        match completion.outcome() {
+            Err(failed) => self.break_now(Fault::Failed(failed)),
+            // Nobody asks for one that succeeded.
+            Ok(_) => Refusal::Broken,
+        }
+    }
+
+    /// Breaks for a frame that is not a message of the carrier.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn unreadable(&mut self, completion: Completion<'_>, error: CarrierError) -> Refusal {
+        self.break_now(Fault::Unreadable { wr_id: completion.wr_id(), error })
+    }
+
+    /// Breaks for a message that was not the next one.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn out_of_order(
+        &mut self,
+        checker: &SequenceChecker,
+        completion: Completion<'_>,
+        got: Sequence,
+    ) -> Refusal {
+        let (wr_id, expected) = (completion.wr_id(), checker.expected);
+        self.break_now(match checker.out_of_order(got) {
+            Verdict::Gap { missing } => Fault::Gap { wr_id, expected, got, missing },
+            Verdict::Old { behind } => Fault::Old { wr_id, expected, got, behind },
+            // Nobody asks for the next one; it would be a repeat of itself.
+            Verdict::InOrder => Fault::Old { wr_id, expected, got, behind: 0 },
+        })
+    }
+
+    /// What a completion means that ends no request of the link.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn mismatched(&mut self, completion: Completion<'_>, mismatch: Mismatch) -> Refusal {
+        let wr_id = completion.wr_id();
+        match (mismatch, WorkId::from_raw(wr_id).marker()) {
+            (Mismatch::Queue, _) => Refusal::ForeignQueue,
+            (Mismatch::QueuePair, _) => Refusal::ForeignQueuePair,
+            (_, Some(direction)) => {
+                self.drain(direction);
+                Refusal::Drained(direction)
+            }
+            (Mismatch::NotInFlight, None) => self.break_now(Fault::UnknownId { wr_id }),
+            (Mismatch::Skipped { skipped }, None) => self.break_now(Fault::Skipped { wr_id, skipped }),
+        }
+    }
+
+    /// The error that a refusal stands for; a marker is none.
+    #[inline(always)]
+    pub(crate) fn error(&self, refusal: Refusal, completion: Completion<'_>, qp_num: u32) -> LinkError {
+        // A link that refuses for a fault has one.
+        let cause = self.cause.unwrap_or(Fault::UnknownId { wr_id: completion.wr_id() });
+        match refusal {
+            Refusal::ForeignQueue => LinkError::ForeignQueue,
+            Refusal::ForeignQueuePair => LinkError::ForeignQueuePair { expected: qp_num, got: completion.qp_num() },
+            Refusal::Fault => LinkError::Fault(cause),
+            Refusal::Broken | Refusal::Drained(_) => LinkError::Broken { cause },
+        }
+    }
+
+    /// A queue's teardown marker came: nothing of it is outstanding.
+    fn drain(&mut self, direction: Direction) {
+        self.break_now(Fault::Teardown { direction });
+        match direction {
+            Direction::Send => self.send_drained = true,
+            Direction::Receive => self.receive_drained = true,
+        }
+    }
+
+    pub(crate) const fn is_drained(&self, direction: Direction) -> bool {
+        match direction {
+            Direction::Send => self.send_drained,
+            Direction::Receive => self.receive_drained,
+        }
+    }
+}

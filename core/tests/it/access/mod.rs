@@ -1,0 +1,9 @@
+//! The access lock: its transitions beside a slow twin, and the spinning form under threads.
+
+mod line;
+mod queues;
+mod scenarios;
+mod sequences;
+mod spin;
+mod state;
+mod twin;
