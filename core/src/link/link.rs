@@ -12,6 +12,7 @@ use crate::link::rules::{LinkSetup, LinkSetupError};
 use crate::link::send_ring::{SendChain, SendFrame, SendRing};
 use crate::link::sequence::Sequence;
 use crate::link::work_id::{Direction, WorkId};
+use crate::verbs::EventType;
 use crate::verbs::inline_calls::{Completion, PollError, PostError, QueuePairCalls};
 
 /// One end of a conversation: `SEND` frames to send from, `RECV` to receive into, over one queue pair.
@@ -165,6 +166,11 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
     /// Breaks the link because polling its completion queue failed: completions are lost.
     pub fn break_with(&mut self, error: PollError) {
         self.health.break_now(Fault::Poll(error));
+    }
+
+    /// Breaks for what the device reported on its own.
+    pub fn break_for_event(&mut self, event: EventType) {
+        self.health.break_now(Fault::Device { event });
     }
 
     /// Posts a queue's teardown marker, for a queue pair in the error state; the link takes no more posts. Its completion

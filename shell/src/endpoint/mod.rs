@@ -19,8 +19,8 @@ use std::sync::Arc;
 
 use bareverbs_core::connect::{ConnectParams, Destination, Psn, Transition};
 use bareverbs_core::link::{
-    Carrier, DepthUnit, Direction, Event, FrameKey, FrameMemory, Geometry, Link, LinkRules, LinkSetup, Outstanding,
-    SendChain, SendError, SendFrame, Sequence, THUNDERBOLT_FRAME_BYTES, WorkId,
+    Carrier, DepthUnit, Direction, Event, Fault, FrameKey, FrameMemory, Geometry, Link, LinkError, LinkRules,
+    LinkSetup, Outstanding, SendChain, SendError, SendFrame, Sequence, THUNDERBOLT_FRAME_BYTES, WorkId,
 };
 use bareverbs_core::verbs::{Gid, Mtu, Wc};
 
@@ -89,7 +89,12 @@ pub struct Endpoint<C: Carrier, const SEND: usize, const RECV: usize> {
     gid: Option<GidInfo>,
     qp_num: u32,
     stage: Stage,
+    /// Fatal events of the device that this endpoint has heeded.
+    fatal_seen: u32,
 }
+
+/// Every how many polls that found nothing a wait looks for events of the device: a system call.
+const LOOK_FOR_EVENTS_EVERY: u32 = 256;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
@@ -165,6 +170,7 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
             .ok_or(Error::State { device: Arc::clone(context.name()), what: "the queue pair's calls were taken" })?;
         let link = Link::new(carrier, calls, memory, setup).map_err(Error::Link)?;
         let qp_num = queue_pair.qp_num();
+        let fatal_seen = context.fatal_count();
         let plumbing = Plumbing {
             region: Some(region),
             queue_pair: Some(queue_pair),
@@ -175,7 +181,7 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
             device: Arc::clone(context.name()),
         };
         let psn = config.queue_pair.psn.choose(port.link_layer(), random_bits());
-        Ok(Self { link, plumbing, config, port, psn, gid, qp_num, stage: Stage::Fresh })
+        Ok(Self { link, plumbing, config, port, psn, gid, qp_num, stage: Stage::Fresh, fatal_seen })
     }
 
     /// What the other end must know to connect.
@@ -350,6 +356,7 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
     #[inline]
     pub fn poll(&mut self, mut on: impl FnMut(Event<'_, RECV>)) -> Result<usize, EndpointError> {
         let mut room = [Wc::default(); 16];
+        self.heed_events()?;
         let Some(queue) = &mut self.plumbing.queue else { return Err(self.failed(EndpointErrorKind::NotConnected)) };
         let completions = match queue.poll(&mut room) {
             Ok(completions) => completions,
@@ -384,8 +391,14 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
         let mut waiting = wait.begin();
         loop {
             match self.poll(&mut on)? {
-                0 if self.plumbing.channel.is_none() => waiting.idle().map_err(|ended| self.ended(ended))?,
+                0 if self.plumbing.channel.is_none() => {
+                    waiting.idle().map_err(|ended| self.ended(ended))?;
+                    if waiting.rounds().is_multiple_of(LOOK_FOR_EVENTS_EVERY) {
+                        self.take_events()?;
+                    }
+                }
                 0 => {
+                    self.take_events()?;
                     let left = waiting.left().map_err(|ended| self.ended(ended))?;
                     // What came before the queue was armed makes no event: poll once more, then sleep.
                     self.plumbing.arm().map_err(|error| self.asleep(error))?;
@@ -397,6 +410,30 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
                 events => return Ok(events),
             }
         }
+    }
+
+    /// Takes what the device has reported on its own.
+    fn take_events(&self) -> Result<(), EndpointError> {
+        let taken = self.plumbing.context.as_ref().map_or(Ok(Vec::new()), |context| context.take_events());
+        taken.map(drop).map_err(|error| self.asleep(error))
+    }
+
+    /// Breaks the link if a fatal event concerns it. One look at a counter when there was none.
+    #[inline]
+    fn heed_events(&mut self) -> Result<(), EndpointError> {
+        let Some(context) = &self.plumbing.context else { return Ok(()) };
+        let fatal = context.fatal_count();
+        if fatal == self.fatal_seen { Ok(()) } else { self.heed_fatal(fatal) }
+    }
+
+    #[cold]
+    fn heed_fatal(&mut self, fatal: u32) -> Result<(), EndpointError> {
+        self.fatal_seen = fatal;
+        let Plumbing { context: Some(context), queue: Some(queue), .. } = &self.plumbing else { return Ok(()) };
+        let Some(event) = context.fault_of(self.qp_num, queue.id()) else { return Ok(()) };
+        self.link.break_for_event(event);
+        let cause = Fault::Device { event };
+        Err(self.failed(EndpointErrorKind::Link(LinkError::Fault(cause))))
     }
 
     #[cold]
