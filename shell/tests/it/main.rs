@@ -1,7 +1,7 @@
 //! The shell from outside: one binary for all of it.
 
-mod checked_messages;
 mod access_lock;
+mod checked_messages;
 mod drop_log;
 mod every_call_refused;
 mod layout_check;
