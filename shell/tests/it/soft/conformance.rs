@@ -177,7 +177,9 @@ pub fn an_unreachable_gid_times_out(env: &Env) {
     one.to_init();
     let (index, _) = env.gid(one.context);
     let nowhere = Gid::new([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 203, 0, 113, 9]);
-    assert_eq!(env.modify(one.qp, &rtr_attr(other.number(), nowhere, index), RTR_MASK), libc::ETIMEDOUT);
+    let answer = env.modify(one.qp, &rtr_attr(other.number(), nowhere, index), RTR_MASK);
+    // A kernel without any route there says so at once.
+    assert!(answer == libc::ETIMEDOUT || !env.strict && answer == libc::ENODEV, "{answer}");
     one.tear_down();
     other.tear_down();
 }
@@ -185,11 +187,14 @@ pub fn an_unreachable_gid_times_out(env: &Env) {
 pub fn posts_in_the_wrong_state_are_refused(env: &Env) {
     let (one, other) = (End::new(env), End::new(env));
     let refused_send = |why: &str| {
-        assert_eq!(post_send(one.qp, &mut [send(1, one.sge(0, 64))]), (EINVAL, Some(0)), "{why}");
+        let answer = post_send(one.qp, &mut [send(1, one.sge(0, 64))]);
+        // soft-RoCE queues first and asks the kernel then: it names no request.
+        assert!(answer == (EINVAL, Some(0)) || !env.strict && answer == (EINVAL, None), "{why}: {answer:?}");
     };
     let post_receive = || post_recv(one.qp, &mut [receive(1, one.sge(0, 64))]);
     refused_send("RESET");
-    assert_eq!(post_receive(), (EINVAL, Some(0)), "RESET");
+    let answer = post_receive();
+    assert!(answer == (EINVAL, Some(0)) || !env.strict && answer == (EINVAL, None), "RESET: {answer:?}");
     one.to_init();
     refused_send("INIT");
     assert_eq!(post_receive(), (0, None), "INIT");
@@ -210,6 +215,10 @@ pub fn the_error_state_flushes_what_was_posted_and_what_is_posted(env: &Env) {
     let mut unsignalled = send(10, one.sge(0, 64));
     unsignalled.send_flags = SendFlags::empty();
     assert_eq!(post_send(one.qp, &mut [unsignalled, send(11, one.sge(0, 64))]), (0, None));
+    if !env.strict {
+        // soft-RoCE looks at a receive that was posted in the error state when it is moved there once more.
+        assert_eq!(env.move_to(one.qp, QpState::ERR), 0);
+    }
     let flushed = one.poll(6);
     let of =
         |receive: bool| -> Vec<_> { statuses(&flushed).into_iter().filter(|(id, _)| (*id < 10) == receive).collect() };
@@ -348,11 +357,13 @@ pub fn registrations_are_checked(env: &Env) {
     let mut memory = vec![0_u8; 4096];
     let refused = |memory: *mut [u8], access| {
         clear_errno();
-        assert!(env.reg_mr(pd, memory, access).is_null());
+        assert!(env.reg_mr(pd, memory, access).is_null(), "{access:?}, {} bytes", memory.len());
         errno()
     };
     let whole: *mut [u8] = memory.as_mut_slice();
-    assert_eq!(refused(std::ptr::slice_from_raw_parts_mut(whole.cast(), 0), AccessFlags::LOCAL_WRITE), EINVAL);
+    // At a page's start: elsewhere Linux counts the page around it, and registers nothing of it.
+    let page: *mut u8 = whole.cast::<u8>().map_addr(|addr| addr.next_multiple_of(4096));
+    assert_eq!(refused(std::ptr::slice_from_raw_parts_mut(page, 0), AccessFlags::LOCAL_WRITE), EINVAL);
     assert_eq!(refused(std::ptr::slice_from_raw_parts_mut(std::ptr::null_mut(), 64), AccessFlags::LOCAL_WRITE), 14);
     assert_eq!(refused(whole, AccessFlags::REMOTE_WRITE), EINVAL);
     assert_eq!(refused(whole, AccessFlags::ON_DEMAND | AccessFlags::LOCAL_WRITE), EINVAL);
@@ -438,6 +449,10 @@ pub fn a_draining_queue_pair_holds_its_sends_until_it_runs_again(env: &Env) {
     one.post_send(2, 0, 64);
     assert!(env.drain(one.cq).is_empty() && env.drain(other.cq).is_empty());
     assert_eq!(env.move_to(one.qp, QpState::RTS), 0);
+    if !env.strict {
+        // soft-RoCE looks at its queue again when something is posted.
+        one.post_send(3, 0, 64);
+    }
     assert_eq!(statuses(&other.poll(1)), [(1, OK)]);
     assert_eq!(statuses(&one.poll(1)), [(2, OK)]);
     one.tear_down();
