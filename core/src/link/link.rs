@@ -4,14 +4,16 @@
 //! of what is outstanding go on, so that teardown knows what it waits for.
 
 use crate::link::carrier::Carrier;
-use crate::link::error::{Fault, LinkError, ReceiveError, SendError};
+use crate::link::error::{AlreadyStarted, Fault, LinkError, ReceiveError, SendError};
 use crate::link::frame::{self, Bounds, FrameKey, FrameMemory, Frames, HeldMemory, Origin};
+use crate::link::header::Checksum;
 use crate::link::health::{Health, Refusal};
 use crate::link::recv_ring::{RecvFrame, RecvRing};
 use crate::link::rules::{LinkSetup, LinkSetupError};
 use crate::link::send_ring::{SendChain, SendFrame, SendRing};
 use crate::link::sequence::Sequence;
 use crate::link::work_id::{Direction, WorkId};
+use crate::verbs::EventType;
 use crate::verbs::inline_calls::{Completion, PollError, PostError, QueuePairCalls};
 
 /// One end of a conversation: `SEND` frames to send from, `RECV` to receive into, over one queue pair.
@@ -24,6 +26,8 @@ pub struct Link<C: Carrier, const SEND: usize, const RECV: usize> {
     carrier: C,
     send: SendRing<SEND>,
     recv: RecvRing<RECV>,
+    /// Whether a receive was ever to be posted: from then on the first numbers stand.
+    started: bool,
 }
 
 /// What a completion means.
@@ -82,7 +86,7 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
         let (Some(send), Some(recv)) = (send, recv) else { return Err(LinkSetupError::WorkIdsUsedUp) };
         let send = SendRing::new::<C>(send, rules, tx_start);
         let recv = RecvRing::new(recv, rules, rx_start);
-        let mut link = Self { calls, health: Health::default(), carrier, send, recv };
+        let mut link = Self { calls, health: Health::default(), carrier, send, recv, started: false };
         if let Some(key) = key {
             link.set_key(key);
         }
@@ -93,6 +97,19 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
     pub fn set_key(&mut self, key: FrameKey) {
         self.send.frames_mut().set_key(key);
         self.recv.frames_mut().set_key(key);
+    }
+
+    /// Sets the first numbers, where they are agreed on only after the link was made.
+    ///
+    /// # Errors
+    /// [`AlreadyStarted`] once anything was posted: numbers in use do not change, there is no resynchronising.
+    pub const fn set_starts(&mut self, tx_start: Sequence, rx_start: Sequence) -> Result<(), AlreadyStarted> {
+        if self.started || !self.send.frames().is_untouched() {
+            return Err(AlreadyStarted);
+        }
+        self.send.set_start(tx_start);
+        self.recv.set_start(rx_start);
+        Ok(())
     }
 
     /// The next frame to fill in and post.
@@ -114,8 +131,13 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
     ///
     /// # Errors
     /// [`ReceiveError`]; those that it counts as accepted are posted.
+    #[inline(always)]
     pub fn post_receives(&mut self, max: usize) -> Result<usize, ReceiveError> {
-        self.recv.post(&mut self.calls, &mut self.health, max)
+        self.started = true;
+        match max {
+            1 => self.recv.post_one(&mut self.calls, &mut self.health),
+            _ => self.recv.post(&mut self.calls, &mut self.health, max),
+        }
     }
 
     /// Takes a completion of this link's queue pair.
@@ -167,6 +189,11 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
         self.health.break_now(Fault::Poll(error));
     }
 
+    /// Breaks for what the device reported on its own.
+    pub fn break_for_event(&mut self, event: EventType) {
+        self.health.break_now(Fault::Device { event });
+    }
+
     /// Posts a queue's teardown marker, for a queue pair in the error state; the link takes no more posts. Its completion
     /// is [`Event::Drained`], whatever its status is.
     ///
@@ -205,6 +232,11 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
     /// The number of the next message to come.
     pub const fn expected_sequence(&self) -> Sequence {
         self.recv.expected()
+    }
+
+    /// Whether payloads carry a checksum.
+    pub fn checksum(&self) -> Checksum {
+        self.carrier.checksum()
     }
 
     /// Sends that may be in flight at once.

@@ -38,11 +38,32 @@ impl<const N: usize> RecvRing<N> {
         self.frames
     }
 
+    /// Sets the number of the next message; for a ring of which nothing was posted.
+    pub(crate) const fn set_start(&mut self, start: Sequence) {
+        self.checker = SequenceChecker::new(start);
+    }
+
     pub(crate) const fn expected(&self) -> Sequence {
         self.checker.expected
     }
 
+    /// Posts one of the frames that are not posted; answers how many: one, if there was one.
+    #[inline(always)]
+    pub(crate) fn post_one(&mut self, calls: &mut QueuePairCalls, health: &mut Health) -> Result<usize, ReceiveError> {
+        if health.is_broken() {
+            return self.post(calls, health, 1);
+        }
+        match self.frames.vacant() {
+            Some(vacant) => match vacant.post(calls) {
+                Ok(()) => Ok(1),
+                Err(failure) => Err(failed(failure, 0, health)),
+            },
+            None => self.post(calls, health, 1),
+        }
+    }
+
     /// Posts at most `max` of the frames that are not posted; answers how many.
+    #[inline(never)]
     pub(crate) fn post(
         &mut self,
         calls: &mut QueuePairCalls,

@@ -68,9 +68,7 @@ impl AccessLock {
     /// A lock that nobody holds.
     #[must_use]
     pub const fn new() -> Self {
-        AccessLock {
-            queue: ParkQueue::over(Word::new(), SystemParker),
-        }
+        AccessLock { queue: ParkQueue::over(Word::new(), SystemParker) }
     }
 
     /// Waits for its turn to read.
@@ -155,8 +153,7 @@ impl AccessLock {
     /// [`TimedOut`](AccessRefused::TimedOut), [`Full`](AccessRefused::Full).
     #[inline]
     pub fn disjoint_timeout(&self, timeout: Duration) -> Result<DisjointGuard<'_>, AccessRefused> {
-        self.queue
-            .acquire(Mode::Disjoint, Patience::AtMost(timeout))?;
+        self.queue.acquire(Mode::Disjoint, Patience::AtMost(timeout))?;
         Ok(DisjointGuard { lock: self })
     }
 
@@ -184,12 +181,8 @@ impl AccessLock {
     /// # Errors
     /// [`TimedOut`](AccessRefused::TimedOut).
     #[inline]
-    pub fn exclusive_timeout(
-        &self,
-        timeout: Duration,
-    ) -> Result<ExclusiveGuard<'_>, AccessRefused> {
-        self.queue
-            .acquire(Mode::Exclusive, Patience::AtMost(timeout))?;
+    pub fn exclusive_timeout(&self, timeout: Duration) -> Result<ExclusiveGuard<'_>, AccessRefused> {
+        self.queue.acquire(Mode::Exclusive, Patience::AtMost(timeout))?;
         Ok(ExclusiveGuard { lock: self })
     }
 
@@ -212,10 +205,7 @@ impl Default for AccessLock {
 
 impl fmt::Debug for AccessLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AccessLock")
-            .field("phase", &self.phase())
-            .field("waiting", &self.waiting())
-            .finish()
+        f.debug_struct("AccessLock").field("phase", &self.phase()).field("waiting", &self.waiting()).finish()
     }
 }
 

@@ -45,10 +45,7 @@ impl<P: Parker> ParkQueue<P> {
 
     #[cold]
     fn acquire_exclusive_slowly(&self) {
-        while self
-            .acquire_slowly(Mode::Exclusive, Patience::Endless)
-            .is_err()
-        {}
+        while self.acquire_slowly(Mode::Exclusive, Patience::Endless).is_err() {}
     }
 
     #[inline]

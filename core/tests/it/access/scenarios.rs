@@ -57,10 +57,7 @@ fn assert_idle(lock: &impl Lock) {
     assert_eq!(lock.phase(), Phase::Vacant);
     assert_eq!(lock.waiting(), Waiting::default());
     for mode in Mode::ALL {
-        assert!(
-            lock.try_enter(mode).is_ok(),
-            "{mode:?} is refused by an idle lock"
-        );
+        assert!(lock.try_enter(mode).is_ok(), "{mode:?} is refused by an idle lock");
     }
 }
 
@@ -87,12 +84,7 @@ pub fn c2_a_second_read_while_a_writer_waits_is_never_a_silent_hang<L: Lock>() {
 /// C3: those who overlap without end do not starve one that waits in another mode.
 pub fn c3_overlapping_holders_starve_nobody<L: Lock>() {
     let (read, disjoint, exclusive) = (Mode::Read, Mode::Disjoint, Mode::Exclusive);
-    for (crowd, waits) in [
-        (read, exclusive),
-        (disjoint, exclusive),
-        (disjoint, read),
-        (read, disjoint),
-    ] {
+    for (crowd, waits) in [(read, exclusive), (disjoint, exclusive), (disjoint, read), (read, disjoint)] {
         let (lock, done) = (L::default(), AtomicBool::new(false));
         thread::scope(|threads| {
             for _ in 0..4 {
@@ -132,10 +124,7 @@ pub fn c4_the_last_to_leave_lets_all_of_the_next_mode_in_together<L: Lock>() {
                 let mut guards: Vec<_> = (0..count).map(|_| lock.enter(held)).collect();
                 let mut waiting = 0;
                 // What is like the running phase would join it.
-                for (mode, together) in queue
-                    .iter()
-                    .filter(|(mode, _)| *mode != held || !mode.is_shared())
-                {
+                for (mode, together) in queue.iter().filter(|(mode, _)| *mode != held || !mode.is_shared()) {
                     let inside: &AtomicU32 = Box::leak(Box::new(AtomicU32::new(0)));
                     for _ in 0..*together {
                         let lock = &lock;
@@ -151,10 +140,7 @@ pub fn c4_the_last_to_leave_lets_all_of_the_next_mode_in_together<L: Lock>() {
                     }
                 }
                 while guards.pop().is_some() {
-                    assert!(
-                        guards.is_empty() || lock.waiting().total() == waiting,
-                        "woken too early"
-                    );
+                    assert!(guards.is_empty() || lock.waiting().total() == waiting, "woken too early");
                 }
             });
             assert_idle(&lock);
@@ -163,9 +149,7 @@ pub fn c4_the_last_to_leave_lets_all_of_the_next_mode_in_together<L: Lock>() {
 }
 
 /// The bound of fairness, for every mode in progress and every mode that waits, under a crowd of all modes.
-pub fn at_most_one_phase_of_each_other_shared_mode_and_earlier_exclusives_run_before_a_waiter<
-    L: Lock,
->() {
+pub fn at_most_one_phase_of_each_other_shared_mode_and_earlier_exclusives_run_before_a_waiter<L: Lock>() {
     for held in Mode::ALL {
         for waits in Mode::ALL {
             let (lock, log, done) = (L::default(), Mutex::new(Vec::new()), AtomicBool::new(false));
@@ -200,26 +184,15 @@ pub fn at_most_one_phase_of_each_other_shared_mode_and_earlier_exclusives_run_be
 }
 
 fn assert_bound(log: &[(&str, Mode)], waits: Mode) {
-    let at = log
-        .iter()
-        .position(|entry| entry.0 == "waiter")
-        .expect("it entered");
+    let at = log.iter().position(|entry| entry.0 == "waiter").expect("it entered");
     let mut phases: Vec<(&str, Mode)> = log[..=at].to_vec();
     // Those who enter one after the other in a shared mode are one phase, the waiter's own included.
     phases.dedup_by(|next, last| next.1 == last.1 && next.1.is_shared());
     let before = &phases[..phases.len() - 1];
     let of = |mode| before.iter().filter(move |phase| phase.1 == mode).count();
-    assert!(
-        before
-            .iter()
-            .all(|phase| phase.1.is_shared() || phase.0 == "before"),
-        "{log:?}"
-    );
+    assert!(before.iter().all(|phase| phase.1.is_shared() || phase.0 == "before"), "{log:?}");
     for shared in [Mode::Read, Mode::Disjoint] {
-        assert!(
-            of(shared) <= usize::from(shared != waits),
-            "{shared:?} before {waits:?}: {log:?}"
-        );
+        assert!(of(shared) <= usize::from(shared != waits), "{shared:?} before {waits:?}: {log:?}");
     }
 }
 
@@ -229,16 +202,10 @@ pub fn whoever_waited_behind_one_that_timed_out_joins_the_phase_that_runs<L: Loc
         let lock = L::default();
         thread::scope(|threads| {
             let _running = lock.enter(mode);
-            let impatient = threads.spawn(|| {
-                lock.enter_within(Mode::Exclusive, Duration::from_millis(50))
-                    .err()
-            });
+            let impatient = threads.spawn(|| lock.enter_within(Mode::Exclusive, Duration::from_millis(50)).err());
             until_waiting(&lock, 1);
             let behind = threads.spawn(|| drop(lock.enter(mode)));
-            assert_eq!(
-                impatient.join().expect("no panic"),
-                Some(AccessRefused::TimedOut)
-            );
+            assert_eq!(impatient.join().expect("no panic"), Some(AccessRefused::TimedOut));
             until("it joins", || behind.is_finished());
             assert_eq!(lock.phase().holders(), 1);
             assert!(lock.try_enter(mode).is_ok(), "a flag was left behind");
@@ -260,10 +227,7 @@ pub fn what_is_refused_changes_nothing<L: Lock>() {
                 (Some(AccessRefused::Busy), Some(AccessRefused::TimedOut))
             };
             assert_eq!(lock.try_enter(asked).err(), tried);
-            assert_eq!(
-                lock.enter_within(asked, Duration::from_millis(1)).err(),
-                timed
-            );
+            assert_eq!(lock.enter_within(asked, Duration::from_millis(1)).err(), timed);
             assert_eq!((lock.phase(), lock.waiting()), (before, Waiting::default()));
             assert_eq!(lock.try_read_recursive().is_ok(), held == Mode::Read);
             drop(guard);

@@ -83,10 +83,7 @@ fn waiters_beyond_the_places_of_the_line_get_in_too() {
         thread::sleep(Duration::from_millis(20));
         drop(guard);
     });
-    assert_eq!(
-        (lock.phase(), lock.waiting()),
-        (Phase::Vacant, Waiting::default())
-    );
+    assert_eq!((lock.phase(), lock.waiting()), (Phase::Vacant, Waiting::default()));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The message link over a provider that the tests play.
 #![allow(
+    unsafe_code,
     clippy::undocumented_unsafe_blocks,
     clippy::multiple_unsafe_ops_per_block,
     clippy::forget_non_drop,

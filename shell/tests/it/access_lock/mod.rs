@@ -79,14 +79,8 @@ fn leaked_guards_fill_the_count_and_the_next_is_refused_in_every_way_to_ask() {
     assert_eq!(lock.phase(), Phase::Read(MAX_HOLDERS));
     // The other modes find it held for ever; nothing has spilled into another field.
     assert_eq!(lock.try_disjoint().err(), Some(AccessRefused::Busy));
-    assert_eq!(
-        lock.exclusive_timeout(Duration::ZERO).err(),
-        Some(AccessRefused::TimedOut)
-    );
-    assert_eq!(
-        (lock.phase(), lock.waiting()),
-        (Phase::Read(MAX_HOLDERS), Waiting::default())
-    );
+    assert_eq!(lock.exclusive_timeout(Duration::ZERO).err(), Some(AccessRefused::TimedOut));
+    assert_eq!((lock.phase(), lock.waiting()), (Phase::Read(MAX_HOLDERS), Waiting::default()));
 
     let lock = AccessLock::new();
     for _ in 0..MAX_HOLDERS {
@@ -110,18 +104,11 @@ fn more_threads_wait_than_any_fixed_queue_would_hold_and_all_get_in() {
         while lock.waiting().total() < 96 {
             thread::yield_now();
         }
-        let each = Waiting {
-            read: 32,
-            disjoint: 32,
-            exclusive: 32,
-        };
+        let each = Waiting { read: 32, disjoint: 32, exclusive: 32 };
         assert_eq!(lock.waiting(), each);
         drop(guard);
     });
-    assert_eq!(
-        (lock.phase(), lock.waiting()),
-        (Phase::Vacant, Waiting::default())
-    );
+    assert_eq!((lock.phase(), lock.waiting()), (Phase::Vacant, Waiting::default()));
 }
 
 #[test]
