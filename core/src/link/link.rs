@@ -27,7 +27,6 @@ pub struct Link<C: Carrier, const SEND: usize, const RECV: usize> {
     send: SendRing<SEND>,
     recv: RecvRing<RECV>,
     /// Whether a receive was ever to be posted: from then on the first numbers stand.
-    started: bool,
 }
 
 /// What a completion means.
@@ -86,7 +85,7 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
         let (Some(send), Some(recv)) = (send, recv) else { return Err(LinkSetupError::WorkIdsUsedUp) };
         let send = SendRing::new::<C>(send, rules, tx_start);
         let recv = RecvRing::new(recv, rules, rx_start);
-        let mut link = Self { calls, health: Health::default(), carrier, send, recv, started: false };
+        let mut link = Self { calls, health: Health::default(), carrier, send, recv };
         if let Some(key) = key {
             link.set_key(key);
         }
@@ -104,7 +103,7 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
     /// # Errors
     /// [`AlreadyStarted`] once anything was posted: numbers in use do not change, there is no resynchronising.
     pub const fn set_starts(&mut self, tx_start: Sequence, rx_start: Sequence) -> Result<(), AlreadyStarted> {
-        if self.started || !self.send.frames().is_untouched() {
+        if !self.send.frames().is_untouched() || !self.recv.frames().is_untouched() {
             return Err(AlreadyStarted);
         }
         self.send.set_start(tx_start);
@@ -133,7 +132,6 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
     /// [`ReceiveError`]; those that it counts as accepted are posted.
     #[inline(always)]
     pub fn post_receives(&mut self, max: usize) -> Result<usize, ReceiveError> {
-        self.started = true;
         match max {
             1 => self.recv.post_one(&mut self.calls, &mut self.health),
             _ => self.recv.post(&mut self.calls, &mut self.health, max),
