@@ -26,7 +26,6 @@ pub struct Link<C: Carrier, const SEND: usize, const RECV: usize> {
     carrier: C,
     send: SendRing<SEND>,
     recv: RecvRing<RECV>,
-    /// Whether a receive was ever to be posted: from then on the first numbers stand.
 }
 
 /// What a completion means.
