@@ -511,7 +511,8 @@ impl<W: Request, const N: usize> Frames<W, N> {
         }
         self.in_flight = posted_after;
         if self.next_id & RENEW_BIT != 0 {
-            self.renew_ids();
+            // Inlined although it is rare: a call here would make callers look at memory again.
+            self.renew_from(&BLOCKS);
         }
         let len_bytes = self.bounds.frame_bytes;
         Ok(Returned { ring: self, wr_id, released, start_bytes: 0, len_bytes })
@@ -551,12 +552,7 @@ impl<W: Request, const N: usize> Frames<W, N> {
     }
 
     /// Goes on in a new block, at the same slot: called with more numbers left than the ring has frames.
-    #[cold]
-    #[inline(never)]
-    fn renew_ids(&mut self) {
-        self.renew_from(&BLOCKS);
-    }
-
+    #[inline]
     fn renew_from(&mut self, blocks: &Blocks) {
         let slot = WorkId::from_raw(self.next_id).slot(N) as u32;
         match blocks.take() {
