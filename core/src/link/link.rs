@@ -3,14 +3,16 @@
 //! The rule this file protects: **after the first fault no frame is handed out and nothing is posted**, while the books
 //! of what is outstanding go on, so that teardown knows what it waits for.
 
+use crate::link::bounds::{Bounds, Origin};
 use crate::link::carrier::Carrier;
 use crate::link::error::{AlreadyStarted, Fault, LinkError, ReceiveError, SendError};
-use crate::link::frame::{self, Bounds, FrameKey, FrameMemory, Frames, HeldMemory, Origin};
+use crate::link::frame::{self, FrameKey, FrameMemory, Frames, HeldMemory};
 use crate::link::header::Checksum;
 use crate::link::health::{Health, Refusal};
 use crate::link::recv_ring::{RecvFrame, RecvRing};
 use crate::link::rules::{LinkSetup, LinkSetupError};
-use crate::link::send_ring::{SendChain, SendFrame, SendRing};
+use crate::link::send_chain::SendChain;
+use crate::link::send_ring::{SendFrame, SendRing};
 use crate::link::sequence::Sequence;
 use crate::link::work_id::{Direction, WorkId};
 use crate::verbs::EventType;
@@ -120,9 +122,10 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
     }
 
     /// Messages to be staged and posted in one call.
-    #[inline]
+    #[inline(always)]
     pub fn chain(&mut self) -> SendChain<'_, C, SEND> {
-        self.send.chain(&mut self.calls, &mut self.health, &self.carrier)
+        let (frames, books) = self.send.parts();
+        SendChain::new(frames, books, &mut self.calls, &mut self.health, &self.carrier)
     }
 
     /// Posts at most `max` receives, of the frames that are not posted; answers how many.
