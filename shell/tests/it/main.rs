@@ -1,3 +1,4 @@
 //! The shell's integration tests, one binary.
 
+mod exchange;
 mod soft;
