@@ -106,6 +106,23 @@ pub(crate) struct Waiting<'a> {
 impl Waiting<'_> {
     /// To be called after a poll that found nothing: relaxes, or says that the wait is over.
     pub(crate) fn idle(&mut self) -> Result<(), Ended> {
+        self.left()?;
+        self.rounds = self.rounds.saturating_add(1);
+        match self.wait.relax {
+            Relax::Spin => std::hint::spin_loop(),
+            Relax::SpinThenYield(spins) if self.rounds <= spins => std::hint::spin_loop(),
+            Relax::Yield | Relax::SpinThenYield(_) => std::thread::yield_now(),
+        }
+        Ok(())
+    }
+
+    /// How many polls found nothing so far.
+    pub(crate) fn rounds(&self) -> u32 {
+        self.rounds
+    }
+
+    /// How long a sleep may be until somebody has to look again, or that the wait is over.
+    pub(crate) fn left(&self) -> Result<Duration, Ended> {
         if self.wait.cancel.is_some_and(|cancel| cancel.load(Ordering::Relaxed)) {
             return Err(Ended::Cancelled);
         }
@@ -116,15 +133,15 @@ impl Waiting<'_> {
         if waited >= self.wait.limit {
             return Err(Ended::Deadline { waited });
         }
-        self.rounds = self.rounds.saturating_add(1);
-        match self.wait.relax {
-            Relax::Spin => std::hint::spin_loop(),
-            Relax::SpinThenYield(spins) if self.rounds <= spins => std::hint::spin_loop(),
-            Relax::Yield | Relax::SpinThenYield(_) => std::thread::yield_now(),
-        }
-        Ok(())
+        let left = self.wait.limit.saturating_sub(waited);
+        // A flag, and a clock that is not the system's, wake nobody: look at them from time to time.
+        let watched = self.wait.cancel.is_some() || self.wait.clock.is_some();
+        Ok(if watched { left.min(LOOK_EVERY) } else { left })
     }
 }
+
+/// How often a sleeping wait looks at its flag.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 #[cfg(test)]
 mod tests {

@@ -303,18 +303,19 @@ fn those_behind_one_that_gives_up_join_the_phase_that_runs() {
         check(PREEMPTIONS_OF_THREE, move || {
             let region = Slept::new();
             let (writer, second) = (Arc::clone(&region), Arc::clone(&region));
-            let wait_for_second = |second: thread::JoinHandle<()>| second.join().expect("no panic");
             let writer = thread::spawn(move || writer.hold_or_give_up(Mode::Exclusive, 0));
-            let spawn_second = || thread::spawn(move || second.hold(mode, 1));
+            let guards = (
+                (mode == Mode::Read).then(|| region.lock.read().expect("room")),
+                (mode == Mode::Disjoint).then(|| region.lock.disjoint().expect("room")),
+            );
+            let second = thread::spawn(move || second.hold(mode, 1));
             // Held until the second was in: it must not wait for the first to leave.
-            if mode == Mode::Read {
-                let _guard = region.lock.read().expect("room");
-                wait_for_second(spawn_second());
-            } else {
-                let _guard = region.lock.disjoint().expect("room");
-                wait_for_second(spawn_second());
-            }
+            second.join().expect("no panic");
             writer.join().expect("no panic");
+            // Nor must the word go on saying that somebody waits.
+            assert!(region.lock.try_read().is_ok() == (mode == Mode::Read));
+            assert!(region.lock.try_disjoint().is_ok() == (mode == Mode::Disjoint));
+            drop(guards);
             region.assert_idle();
         });
     }

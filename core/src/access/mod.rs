@@ -50,6 +50,8 @@ mod spin_wait;
 mod state;
 mod word;
 
+/// Strategies for [`SpinAccessLock`]: what a spinning thread does between two looks.
+pub use ::spin::relax;
 pub use atomic::AtomicWord;
 pub use batch::{Batch, Verdict};
 pub use line::{Call, Line, MAX_EXCLUSIVE_PLACES, MAX_SHARED_PLACES, Place};

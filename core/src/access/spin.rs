@@ -16,7 +16,8 @@ use super::spin_wait::SpinQueue;
 /// What it promises is said in the [module](super): fair in phases, no poison, recursion, interrupts. It needs no memory but its
 /// own two words. Up to [`MAX_SHARED_PLACES`](super::MAX_SHARED_PLACES) readers, as many disjoint writers, and
 /// [`MAX_EXCLUSIVE_PLACES`](super::MAX_EXCLUSIVE_PLACES) exclusive ones stand in its line at a time, and the bound on what runs
-/// before a waiter holds from the moment it has its place; who finds no place spins until one comes free.
+/// before a waiter holds from the moment it has its place and has said so in the word; who finds no place spins until one comes
+/// free.
 ///
 /// The atomic `A` is there for model checkers.
 ///
@@ -150,10 +151,7 @@ impl<R: RelaxStrategy, A: AtomicWord> SpinAccessLock<R, A> {
     /// Waits for ever in a thread that holds a guard of this lock. Never call it in an interrupt.
     #[inline]
     pub fn exclusive(&self) -> SpinExclusiveGuard<'_, R, A> {
-        while self.queue.acquire(Mode::Exclusive, never).is_err() {
-            // Not reached: one alone is never too many, and `never` does not expire.
-            R::relax();
-        }
+        self.queue.acquire_exclusive();
         SpinExclusiveGuard { lock: self }
     }
 
@@ -185,7 +183,7 @@ impl<R: RelaxStrategy, A: AtomicWord> SpinAccessLock<R, A> {
         self.queue.word.state().phase()
     }
 
-    /// How many stand in line: a snapshot for diagnosis, out of date as soon as it is taken.
+    /// How many have a place in the line: a snapshot for diagnosis, out of date as soon as it is taken.
     pub fn waiting(&self) -> Waiting {
         self.queue.line().waiting()
     }

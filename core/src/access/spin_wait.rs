@@ -49,6 +49,19 @@ impl<R: RelaxStrategy, A: AtomicWord> SpinQueue<R, A> {
         self.acquire_slowly(mode, expired)
     }
 
+    /// Cannot fail: one alone is never too many, and its patience has no end.
+    #[inline]
+    pub(super) fn acquire_exclusive(&self) {
+        if !self.word.enter_plain(Mode::Exclusive) {
+            self.acquire_exclusive_slowly();
+        }
+    }
+
+    #[cold]
+    fn acquire_exclusive_slowly(&self) {
+        while self.acquire_slowly(Mode::Exclusive, || false).is_err() {}
+    }
+
     #[cold]
     fn acquire_slowly(&self, mode: Mode, mut expired: impl FnMut() -> bool) -> Result<(), AccessRefused> {
         loop {

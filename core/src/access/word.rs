@@ -99,12 +99,17 @@ impl<A: AtomicWord> Word<A> {
         self.update(|state| state.join(mode)).is_ok()
     }
 
-    /// Leaves. True if that left the lock to those who wait: the caller must hand it over.
+    /// Leaves. True if the lock may now be left to those who wait: the caller must hand it over, or see that another does.
     #[inline]
     #[must_use]
     pub fn leave(&self, mode: Mode) -> bool {
         let before = self.bits.fetch_sub(step(mode), Release);
-        State::from_bits(before).leave(mode).is_left_to_waiters()
+        let after = State::from_bits(before).leave(mode);
+        match mode {
+            // One alone leaves nothing but flags; against zero they are told for free.
+            Mode::Exclusive => after != State::VACANT,
+            _ => after.is_left_to_waiters(),
+        }
     }
 
     /// Takes the right to choose the next phase, or sees to it that whoever has it looks once more; false if there is nothing

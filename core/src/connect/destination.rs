@@ -114,13 +114,14 @@ impl Destination {
     /// The wire form. Of `qp_num` the low 24 bits travel: a queue pair number has no more.
     pub fn encode(&self) -> [u8; WIRE_BYTES] {
         let mut wire = [0; WIRE_BYTES];
-        let (head, gid) = wire.split_at_mut(16);
-        head[..4].copy_from_slice(&MAGIC);
-        head[4] = VERSION;
-        head[6..8].copy_from_slice(&self.lid.to_be_bytes());
-        head[8..12].copy_from_slice(&(self.qp_num & 0x00ff_ffff).to_be_bytes());
-        head[12..].copy_from_slice(&self.psn.get().to_be_bytes());
-        gid.copy_from_slice(&self.gid.raw);
+        let [l0, l1] = self.lid.to_be_bytes();
+        let [_, q1, q2, q3] = self.qp_num.to_be_bytes();
+        let [_, p1, p2, p3] = self.psn.get().to_be_bytes();
+        let [m0, m1, m2, m3] = MAGIC;
+        let head = [m0, m1, m2, m3, VERSION, 0, l0, l1, 0, q1, q2, q3, 0, p1, p2, p3];
+        for (byte, value) in wire.iter_mut().zip(head.into_iter().chain(self.gid.raw)) {
+            *byte = value;
+        }
         wire
     }
 

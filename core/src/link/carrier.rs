@@ -36,7 +36,7 @@ pub enum CarrierKind {
 }
 
 pub(crate) mod sealed {
-    use super::{Arrival, CarrierError, LinkRules, Numbered, SendKind, Sequence, Wc, WcOpcode};
+    use super::{Arrival, CarrierError, LinkRules, Numbered, SendKind, Sequence, Wc};
     use crate::verbs::Be32;
 
     /// What a carrier does to frames.
@@ -49,10 +49,10 @@ pub(crate) mod sealed {
         /// Writes the number where it travels; answers the request's immediate data.
         fn stamp(&self, frame: &mut [u8], sequence: Sequence, payload_bytes: u32) -> Be32;
 
-        /// What [`Carry::read`] would answer, for the common case; `None` where more than a glance is needed. Only
-        /// completions with `glance_opcode` are glanced at.
+        /// The number, if the message is well formed and all that came is payload; `None` where more than a glance at
+        /// the completion is needed.
         #[inline(always)]
-        fn glance(&self, _wc: &Wc, _frame: &[u8], _glance_opcode: WcOpcode) -> Option<Arrival> {
+        fn glance(&self, _wc: &Wc) -> Option<Sequence> {
             None
         }
 
@@ -212,12 +212,11 @@ impl Carry for Immediate {
     }
 
     #[inline(always)]
-    fn glance(&self, wc: &Wc, frame: &[u8], glance_opcode: WcOpcode) -> Option<Arrival> {
-        let number = wc.immediate()?;
-        if wc.opcode != glance_opcode || wc.byte_len as usize > frame.len() {
+    fn glance(&self, wc: &Wc) -> Option<Sequence> {
+        if wc.opcode != WcOpcode::RECV {
             return None;
         }
-        Some(Arrival { sequence: Sequence::new(number), header_bytes: 0, payload_bytes: wc.byte_len })
+        wc.immediate().map(Sequence::new)
     }
 
     #[cold]
@@ -250,11 +249,8 @@ impl Carry for Raw {
     }
 
     #[inline(always)]
-    fn glance(&self, wc: &Wc, frame: &[u8], glance_opcode: WcOpcode) -> Option<Arrival> {
-        if wc.opcode != glance_opcode || wc.byte_len as usize > frame.len() {
-            return None;
-        }
-        Some(Arrival { sequence: Sequence::new(0), header_bytes: 0, payload_bytes: wc.byte_len })
+    fn glance(&self, wc: &Wc) -> Option<Sequence> {
+        (wc.opcode == WcOpcode::RECV).then_some(Sequence::new(0))
     }
 
     #[cold]

@@ -3,9 +3,10 @@
 //! Hot paths answer a [`Refusal`], which fits a register; what is to be told about it is kept here, and read out at the
 //! very end. (An error type as large as a fault, returned by value, would be built in memory on the good path, too.)
 
+use crate::link::carrier::CarrierError;
 use crate::link::error::{Fault, LinkError};
 use crate::link::frame::Mismatch;
-use crate::link::sequence::{Sequence, Verdict};
+use crate::link::sequence::{Sequence, SequenceChecker, Verdict};
 use crate::link::work_id::{Direction, WorkId};
 use crate::verbs::inline_calls::Completion;
 
@@ -57,14 +58,38 @@ impl Health {
         }
     }
 
+    /// Breaks for a completion that failed.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn failed(&mut self, completion: Completion<'_>) -> Refusal {
+        match completion.outcome() {
+            Err(failed) => self.break_now(Fault::Failed(failed)),
+            // Nobody asks for one that succeeded.
+            Ok(_) => Refusal::Broken,
+        }
+    }
+
+    /// Breaks for a frame that is not a message of the carrier.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn unreadable(&mut self, completion: Completion<'_>, error: CarrierError) -> Refusal {
+        self.break_now(Fault::Unreadable { wr_id: completion.wr_id(), error })
+    }
+
     /// Breaks for a message that was not the next one.
     #[cold]
     #[inline(never)]
-    pub(crate) fn out_of_order(&mut self, verdict: Verdict, wr_id: u64, expected: Sequence, got: Sequence) -> Refusal {
-        self.break_now(match verdict {
+    pub(crate) fn out_of_order(
+        &mut self,
+        checker: &SequenceChecker,
+        completion: Completion<'_>,
+        got: Sequence,
+    ) -> Refusal {
+        let (wr_id, expected) = (completion.wr_id(), checker.expected);
+        self.break_now(match checker.out_of_order(got) {
             Verdict::Gap { missing } => Fault::Gap { wr_id, expected, got, missing },
             Verdict::Old { behind } => Fault::Old { wr_id, expected, got, behind },
-            // Nobody asks with it; it would be a repeat of the number itself.
+            // Nobody asks for the next one; it would be a repeat of itself.
             Verdict::InOrder => Fault::Old { wr_id, expected, got, behind: 0 },
         })
     }

@@ -13,6 +13,7 @@ use crate::link::rules::{LinkSetup, LinkSetupError};
 use crate::link::send_ring::{SendChain, SendFrame, SendRing};
 use crate::link::sequence::Sequence;
 use crate::link::work_id::{Direction, WorkId};
+use crate::verbs::EventType;
 use crate::verbs::inline_calls::{Completion, PollError, PostError, QueuePairCalls};
 
 /// One end of a conversation: `SEND` frames to send from, `RECV` to receive into, over one queue pair.
@@ -25,8 +26,6 @@ pub struct Link<C: Carrier, const SEND: usize, const RECV: usize> {
     carrier: C,
     send: SendRing<SEND>,
     recv: RecvRing<RECV>,
-    /// Whether a receive was ever to be posted: from then on the first numbers stand.
-    started: bool,
 }
 
 /// What a completion means.
@@ -70,9 +69,10 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
         let frame_bytes = geometry.frame_bytes;
         let depth = rules.depth(geometry.send_capacity, frame_bytes).min(SEND as u32);
         let released_at_once = rules.signal_every.clamp(1, (depth / 2).max(1));
-        let send_bounds = Bounds { frame_bytes, depth, released_at_once };
+        let byte_len = rules.byte_len;
+        let send_bounds = Bounds { frame_bytes, depth, released_at_once, byte_len };
         let depth = rules.depth(geometry.recv_capacity, frame_bytes).min(RECV as u32);
-        let recv_bounds = Bounds { frame_bytes, depth, released_at_once: 1 };
+        let recv_bounds = Bounds { frame_bytes, depth, released_at_once: 1, byte_len };
         let (send_memory, recv_memory) =
             memory.split_at(SEND.wrapping_mul(frame_bytes as usize)).map_err(|memory| {
                 let got_bytes = memory.len_bytes() as u64;
@@ -84,7 +84,7 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
         let (Some(send), Some(recv)) = (send, recv) else { return Err(LinkSetupError::WorkIdsUsedUp) };
         let send = SendRing::new::<C>(send, rules, tx_start);
         let recv = RecvRing::new(recv, rules, rx_start);
-        let mut link = Self { calls, health: Health::default(), carrier, send, recv, started: false };
+        let mut link = Self { calls, health: Health::default(), carrier, send, recv };
         if let Some(key) = key {
             link.set_key(key);
         }
@@ -102,7 +102,7 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
     /// # Errors
     /// [`AlreadyStarted`] once anything was posted: numbers in use do not change, there is no resynchronising.
     pub const fn set_starts(&mut self, tx_start: Sequence, rx_start: Sequence) -> Result<(), AlreadyStarted> {
-        if self.started || !self.send.frames().is_untouched() {
+        if !self.send.frames().is_untouched() || !self.recv.frames().is_untouched() {
             return Err(AlreadyStarted);
         }
         self.send.set_start(tx_start);
@@ -129,9 +129,12 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
     ///
     /// # Errors
     /// [`ReceiveError`]; those that it counts as accepted are posted.
+    #[inline(always)]
     pub fn post_receives(&mut self, max: usize) -> Result<usize, ReceiveError> {
-        self.started = true;
-        self.recv.post(&mut self.calls, &mut self.health, max)
+        match max {
+            1 => self.recv.post_one(&mut self.calls, &mut self.health),
+            _ => self.recv.post(&mut self.calls, &mut self.health, max),
+        }
     }
 
     /// Takes a completion of this link's queue pair.
@@ -183,6 +186,11 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
         self.health.break_now(Fault::Poll(error));
     }
 
+    /// Breaks for what the device reported on its own.
+    pub fn break_for_event(&mut self, event: EventType) {
+        self.health.break_now(Fault::Device { event });
+    }
+
     /// Posts a queue's teardown marker, for a queue pair in the error state; the link takes no more posts. Its completion
     /// is [`Event::Drained`], whatever its status is.
     ///
@@ -199,6 +207,13 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
             sends: if self.health.is_drained(Direction::Send) { 0 } else { self.send.frames().in_flight() },
             receives: if self.health.is_drained(Direction::Receive) { 0 } else { self.recv.frames().in_flight() },
         }
+    }
+
+    /// The numbers of the requests that [`outstanding`](Self::outstanding) counts: sends first, oldest first.
+    pub fn pending(&self) -> impl Iterator<Item = WorkId> {
+        let Outstanding { sends, receives } = self.outstanding();
+        let sends = self.send.frames().pending().take(sends as usize);
+        sends.chain(self.recv.frames().pending().take(receives as usize))
     }
 
     /// Why the link is broken, if it is.

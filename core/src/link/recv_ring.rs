@@ -7,28 +7,22 @@ use crate::link::carrier::{Arrival, Carrier, Numbered};
 use crate::link::error::{Fault, ReceiveError};
 use crate::link::frame::{Frames, PostFailure, Returned};
 use crate::link::health::{Health, Refusal};
-use crate::link::rules::{ByteLen, LinkRules, Posting};
-use crate::link::sequence::{Sequence, SequenceChecker, Verdict};
+use crate::link::rules::{LinkRules, Posting};
+use crate::link::sequence::{Sequence, SequenceChecker};
 use crate::link::work_id::{Direction, WorkId};
+use crate::verbs::RecvWr;
 use crate::verbs::inline_calls::{Completion, QueuePairCalls};
-use crate::verbs::{RecvWr, WcOpcode};
 
 /// Frames and books of one direction.
 pub(crate) struct RecvRing<const N: usize> {
     frames: Frames<RecvWr, N>,
     checker: SequenceChecker,
     rules: LinkRules,
-    /// The opcode of completions that a carrier may read at a glance: none has it where `byte_len` is not trusted.
-    glance_opcode: WcOpcode,
 }
 
 impl<const N: usize> RecvRing<N> {
     pub(crate) const fn new(frames: Frames<RecvWr, N>, rules: LinkRules, start: Sequence) -> Self {
-        let glance_opcode = match rules.byte_len {
-            ByteLen::Trusted => WcOpcode::RECV,
-            ByteLen::Unknown => WcOpcode(u32::MAX),
-        };
-        Self { frames, checker: SequenceChecker::new(start), rules, glance_opcode }
+        Self { frames, checker: SequenceChecker::new(start), rules }
     }
 
     #[inline]
@@ -53,7 +47,23 @@ impl<const N: usize> RecvRing<N> {
         self.checker.expected
     }
 
+    /// Posts one of the frames that are not posted; answers how many: one, if there was one.
+    #[inline(always)]
+    pub(crate) fn post_one(&mut self, calls: &mut QueuePairCalls, health: &mut Health) -> Result<usize, ReceiveError> {
+        if health.is_broken() {
+            return self.post(calls, health, 1);
+        }
+        match self.frames.vacant() {
+            Some(vacant) => match vacant.post(calls) {
+                Ok(()) => Ok(1),
+                Err(failure) => Err(failed(failure, 0, health)),
+            },
+            None => self.post(calls, health, 1),
+        }
+    }
+
     /// Posts at most `max` of the frames that are not posted; answers how many.
+    #[inline(never)]
     pub(crate) fn post(
         &mut self,
         calls: &mut QueuePairCalls,
@@ -100,31 +110,23 @@ impl<const N: usize> RecvRing<N> {
             Ok(returned) => returned,
             Err(mismatch) => return Err(health.mismatched(completion, mismatch)),
         };
-        let wr_id = returned.wr_id();
-        let wc = match completion.outcome() {
-            Ok(wc) => wc,
-            Err(failed) => return Err(health.break_now(Fault::Failed(failed))),
+        let Ok(wc) = completion.outcome() else { return Err(health.failed(completion)) };
+        let at_a_glance = match carrier.glance(wc) {
+            Some(sequence) => returned.trim_to_believed(wc.byte_len).map(|()| sequence),
+            None => None,
         };
-        // Each branch trims for itself: at a glance the comparison was made already, and folds away.
-        let got = match carrier.glance(wc, returned.frame(), self.glance_opcode) {
-            Some(Arrival { sequence, header_bytes, payload_bytes }) => {
-                returned.trim(header_bytes, payload_bytes);
-                sequence
-            }
+        let got = match at_a_glance {
+            Some(sequence) => sequence,
             None => match carrier.read(wc, returned.frame(), &self.rules) {
                 Ok(Arrival { sequence, header_bytes, payload_bytes }) => {
                     returned.trim(header_bytes, payload_bytes);
                     sequence
                 }
-                Err(error) => return Err(health.break_now(Fault::Unreadable { wr_id, error })),
+                Err(error) => return Err(health.unreadable(completion, error)),
             },
         };
-        if C::NUMBERED == Numbered::Yes {
-            let expected = self.checker.expected;
-            match self.checker.check(got) {
-                Verdict::InOrder => {}
-                verdict => return Err(health.out_of_order(verdict, wr_id, expected, got)),
-            }
+        if C::NUMBERED == Numbered::Yes && !self.checker.advance(got) {
+            return Err(health.out_of_order(&self.checker, completion, got));
         }
         Ok(Message { returned, numbered: C::NUMBERED, sequence: got })
     }

@@ -84,15 +84,27 @@ impl SequenceChecker {
         Self { expected: start }
     }
 
-    /// The verdict on a number that came.
+    /// Moves on if the number is the expected one; answers the verdict.
     #[inline]
     #[must_use]
     pub const fn check(&mut self, got: Sequence) -> Verdict {
+        if self.advance(got) { Verdict::InOrder } else { self.out_of_order(got) }
+    }
+
+    /// The common case by itself: one comparison, no subtraction.
+    #[inline(always)]
+    pub(crate) const fn advance(&mut self, got: Sequence) -> bool {
+        let in_order = got.0 == self.expected.0;
+        if in_order {
+            self.expected = got.next();
+        }
+        in_order
+    }
+
+    /// The verdict on a number that is not the expected one.
+    #[cold]
+    pub(crate) const fn out_of_order(&self, got: Sequence) -> Verdict {
         match got.distance_from(self.expected) {
-            0 => {
-                self.expected = got.next();
-                Verdict::InOrder
-            }
             ahead @ 1.. => Verdict::Gap { missing: ahead.unsigned_abs() },
             behind => Verdict::Old { behind: behind.unsigned_abs() },
         }

@@ -6,6 +6,7 @@
 
 use core::fmt;
 use core::iter::FusedIterator;
+use core::num::NonZeroU32;
 
 use super::limits::ChunkLimits;
 use crate::range::{AddressRange, RangeError};
@@ -32,7 +33,7 @@ use crate::range::{AddressRange, RangeError};
 #[inline]
 pub const fn chunks(range: AddressRange, limits: ChunkLimits) -> Result<Chunks, ChunkError> {
     match limits.check(range) {
-        Ok(()) => Ok(Chunks::over(range, limits.max_bytes())),
+        Ok(()) => Ok(Chunks::over(range, limits.divisor())),
         Err(refused) => Err(refused),
     }
 }
@@ -65,7 +66,7 @@ impl Chunk {
 pub struct Chunks {
     base: u64,
     len_bytes: u64,
-    max_bytes: u32,
+    max_bytes: NonZeroU32,
     /// The parts that the iterator has not given yet: `next..end`.
     next: u32,
     end: u32,
@@ -74,27 +75,28 @@ pub struct Chunks {
 impl Chunks {
     /// The caller has checked the range against the limits (or cut it from one that was).
     #[inline]
-    pub(super) const fn over(range: AddressRange, max_bytes: u32) -> Self {
-        let count = range.len_bytes().div_ceil(max_bytes as u64);
+    pub(super) const fn over(range: AddressRange, max_bytes: NonZeroU32) -> Self {
+        let count = range.len_bytes().div_ceil(max_bytes.get() as u64);
         Self { base: range.base(), len_bytes: range.len_bytes(), max_bytes, next: 0, end: count as u32 }
     }
 
     /// How many parts the range has.
     #[inline]
     pub const fn part_count(&self) -> u32 {
-        self.len_bytes.div_ceil(self.max_bytes as u64) as u32
+        self.len_bytes.div_ceil(self.max_bytes.get() as u64) as u32
     }
 
     /// The part with this index; none from [`part_count`](Self::part_count) on.
     #[inline]
     pub const fn part(&self, index: u32) -> Option<Chunk> {
         // Two factors of 32 bits: the product fits 64.
-        let offset_bytes = index as u64 * self.max_bytes as u64;
+        let max_bytes = self.max_bytes.get();
+        let offset_bytes = index as u64 * max_bytes as u64;
         if offset_bytes >= self.len_bytes {
             return None;
         }
         let rest_bytes = self.len_bytes - offset_bytes;
-        let len_bytes = if rest_bytes < self.max_bytes as u64 { rest_bytes as u32 } else { self.max_bytes };
+        let len_bytes = if rest_bytes < max_bytes as u64 { rest_bytes as u32 } else { max_bytes };
         Some(Chunk { index, address: self.base + offset_bytes, len_bytes })
     }
 
@@ -104,7 +106,7 @@ impl Chunks {
         if offset_bytes >= self.len_bytes {
             return None;
         }
-        self.part((offset_bytes / self.max_bytes as u64) as u32)
+        self.part((offset_bytes / self.max_bytes.get() as u64) as u32)
     }
 
     #[inline]

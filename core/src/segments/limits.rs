@@ -4,6 +4,7 @@
 //! [`chunks`](super::chunks())'s.
 
 use core::fmt;
+use core::num::NonZeroU32;
 
 use super::chunks::ChunkError;
 use crate::range::AddressRange;
@@ -50,12 +51,12 @@ impl Alignment {
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct ChunkLimits {
     alignment: Alignment,
-    max_bytes: u32,
+    max_bytes: NonZeroU32,
 }
 
 impl ChunkLimits {
     /// Those of an mlx5 indirect key over GPU memory: 2 MiB, and 4 GiB - 2 MiB ([`MAX_ENTRY_BYTES`]).
-    pub const GPU: Self = Self { alignment: Alignment::GPU_PAGE, max_bytes: MAX_ENTRY_BYTES };
+    pub const GPU: Self = Self { alignment: Alignment::GPU_PAGE, max_bytes: NonZeroU32::new(MAX_ENTRY_BYTES).unwrap() };
 
     /// Parts of at most `max_bytes`.
     ///
@@ -72,7 +73,11 @@ impl ChunkLimits {
         if max_bytes > u32::MAX as u64 {
             return Err(LimitsError::MaxTooLong { got_bytes: max_bytes });
         }
-        Ok(Self { alignment, max_bytes: max_bytes as u32 })
+        match NonZeroU32::new(max_bytes as u32) {
+            Some(max_bytes) => Ok(Self { alignment, max_bytes }),
+            // Not reached: no alignment is 0.
+            None => Err(LimitsError::MaxBelowAlignment { got_bytes: max_bytes, alignment_bytes }),
+        }
     }
 
     /// These limits, with the maximum brought down to the greatest multiple of the alignment in `most_bytes` if that is less.
@@ -80,7 +85,7 @@ impl ChunkLimits {
     /// # Errors
     /// [`LimitsError::MaxBelowAlignment`] if nothing is left.
     pub const fn capped(self, most_bytes: u64) -> Result<Self, LimitsError> {
-        if most_bytes >= self.max_bytes as u64 {
+        if most_bytes >= self.max_bytes() as u64 {
             return Ok(self);
         }
         Self::new(self.alignment, most_bytes & !(self.alignment.0 as u64 - 1))
@@ -95,6 +100,12 @@ impl ChunkLimits {
     /// The longest part, in bytes; never 0.
     #[inline]
     pub const fn max_bytes(self) -> u32 {
+        self.max_bytes.get()
+    }
+
+    /// The same, as what a division may be made by without a look.
+    #[inline]
+    pub(super) const fn divisor(self) -> NonZeroU32 {
         self.max_bytes
     }
 
@@ -110,7 +121,7 @@ impl ChunkLimits {
         if !self.alignment.divides(range.len_bytes()) {
             return Err(ChunkError::Length { got_bytes: range.len_bytes(), alignment_bytes });
         }
-        let count = range.len_bytes().div_ceil(self.max_bytes as u64);
+        let count = range.len_bytes().div_ceil(self.max_bytes() as u64);
         if count > u32::MAX as u64 {
             return Err(ChunkError::Count { got: count });
         }

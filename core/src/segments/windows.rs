@@ -5,6 +5,7 @@
 //! one window into the next. How windows change as a segment grows is [`BoundSegment`](super::BoundSegment)'s.
 
 use core::iter::FusedIterator;
+use core::num::{NonZeroU32, NonZeroU64};
 
 use super::chunks::{ChunkError, Chunks};
 use super::entry_cap::EntryCap;
@@ -40,7 +41,7 @@ impl LengthSum {
 pub struct WindowLimits {
     chunk: ChunkLimits,
     cap: EntryCap,
-    window_bytes: u64,
+    window_bytes: NonZeroU64,
 }
 
 impl WindowLimits {
@@ -62,7 +63,14 @@ impl WindowLimits {
         let by_cap_bytes = cap.entries() as u64 * chunk.max_bytes() as u64;
         let whole_bytes = total_bytes & !(chunk.alignment().bytes() as u64 - 1);
         let window_bytes = if by_cap_bytes < whole_bytes { by_cap_bytes } else { whole_bytes };
-        Ok(Self { chunk, cap, window_bytes })
+        match NonZeroU64::new(window_bytes) {
+            Some(window_bytes) => Ok(Self { chunk, cap, window_bytes }),
+            // Not reached: neither the cap nor the chunk's maximum is 0, and a chunk fits the total.
+            None => {
+                let alignment_bytes = chunk.alignment().bytes();
+                Err(LimitsError::MaxBelowAlignment { got_bytes: window_bytes, alignment_bytes })
+            }
+        }
     }
 
     /// The limits of a part, its maximum no longer than a window.
@@ -80,7 +88,7 @@ impl WindowLimits {
     /// The longest window, in bytes; never 0.
     #[inline]
     pub const fn window_bytes(self) -> u64 {
-        self.window_bytes
+        self.window_bytes.get()
     }
 }
 
@@ -124,7 +132,7 @@ pub struct Window {
     pub index: u32,
     /// Its addresses; the key's address 0 is its base.
     pub range: AddressRange,
-    max_part_bytes: u32,
+    max_part_bytes: NonZeroU32,
 }
 
 impl Window {
@@ -151,36 +159,36 @@ impl Windows {
     /// The caller has checked the range (or cut it from one that was): a window is no shorter than a part, so `u32` counts them.
     #[inline]
     pub(super) const fn over(range: AddressRange, limits: WindowLimits) -> Self {
-        let count = range.len_bytes().div_ceil(limits.window_bytes);
+        let count = range.len_bytes().div_ceil(limits.window_bytes());
         Self { range, limits, next: 0, end: count as u32 }
     }
 
     /// How many windows there are in all.
     #[inline]
     pub const fn window_count(&self) -> u32 {
-        self.range.len_bytes().div_ceil(self.limits.window_bytes) as u32
+        self.range.len_bytes().div_ceil(self.limits.window_bytes()) as u32
     }
 
     /// How many parts there are in all windows.
     #[inline]
     pub const fn part_count(&self) -> u64 {
         let max_bytes = self.limits.chunk.max_bytes() as u64;
-        let full = self.range.len_bytes() / self.limits.window_bytes;
-        let rest_bytes = self.range.len_bytes() % self.limits.window_bytes;
-        full * self.limits.window_bytes.div_ceil(max_bytes) + rest_bytes.div_ceil(max_bytes)
+        let full = self.range.len_bytes() / self.limits.window_bytes();
+        let rest_bytes = self.range.len_bytes() % self.limits.window_bytes();
+        full * self.limits.window_bytes().div_ceil(max_bytes) + rest_bytes.div_ceil(max_bytes)
     }
 
     /// The window with this index; none from [`window_count`](Self::window_count) on.
     #[inline]
     pub fn window(&self, index: u32) -> Option<Window> {
-        let offset_bytes = u64::from(index).checked_mul(self.limits.window_bytes)?;
+        let offset_bytes = u64::from(index).checked_mul(self.limits.window_bytes())?;
         let rest_bytes = self.range.len_bytes().checked_sub(offset_bytes)?;
-        let len_bytes = rest_bytes.min(self.limits.window_bytes);
+        let len_bytes = rest_bytes.min(self.limits.window_bytes());
         if len_bytes == 0 {
             return None;
         }
         let range = self.range.part(Span { offset_bytes, len_bytes })?;
-        Some(Window { index, range, max_part_bytes: self.limits.chunk.max_bytes() })
+        Some(Window { index, range, max_part_bytes: self.limits.chunk.divisor() })
     }
 
     /// The window that holds the byte at `offset_bytes` from the range's base; none if that is not in the range.
@@ -189,7 +197,7 @@ impl Windows {
         if offset_bytes >= self.range.len_bytes() {
             return None;
         }
-        self.window((offset_bytes / self.limits.window_bytes) as u32)
+        self.window((offset_bytes / self.limits.window_bytes()) as u32)
     }
 
     /// The window that holds all of `asked`, and where in it.

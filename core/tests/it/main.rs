@@ -1,4 +1,5 @@
 //! What `bareverbs-core` decides, seen from outside: one binary for all of it.
 
 mod access;
+mod link;
 mod segments;

@@ -8,6 +8,16 @@ use bareverbs_core::link::Sequence;
 
 use crate::objects::gid::GidPolicy;
 
+/// How a wait learns of a completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waking {
+    /// It polls: the quickest, and a busy processor.
+    Polling,
+    /// It sleeps on a completion channel: for those who share processors. Not every library has channels: Apple's has none
+    /// that can be slept on.
+    Events,
+}
+
 /// How an endpoint shall be.
 ///
 /// ```
@@ -35,6 +45,8 @@ pub struct EndpointConfig {
     /// The number of the first message that will come, where the ends connect by destinations alone; `None` for 0. A hello
     /// says it otherwise.
     pub rx_start: Option<Sequence>,
+    /// How a wait learns of a completion.
+    pub waking: Waking,
     /// How long a teardown may wait for what is outstanding.
     pub drain_limit: Duration,
 }
@@ -50,6 +62,7 @@ impl EndpointConfig {
             signal_every: None,
             tx_start: None,
             rx_start: None,
+            waking: Waking::Polling,
             drain_limit: Duration::from_secs(2),
         }
     }
@@ -106,6 +119,12 @@ impl EndpointConfig {
     #[must_use]
     pub fn sequences(self, tx_start: Sequence, rx_start: Sequence) -> Self {
         Self { tx_start: Some(tx_start), rx_start: Some(rx_start), ..self }
+    }
+
+    /// With waits that sleep until the completion queue's channel has an event.
+    #[must_use]
+    pub fn waking(self, waking: Waking) -> Self {
+        Self { waking, ..self }
     }
 
     /// With this limit on a teardown's wait.

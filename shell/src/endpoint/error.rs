@@ -8,6 +8,7 @@ use bareverbs_core::link::{LinkError, Outstanding, ReceiveError, SendError};
 use bareverbs_core::verbs::inline_calls::{PollError, RawErrno};
 
 use crate::errno::{self, Errno};
+use crate::error::Error;
 
 /// What went wrong while an endpoint was used.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +45,8 @@ pub enum EndpointErrorKind {
     },
     /// The wait was cancelled.
     Cancelled,
+    /// The completion channel cannot be slept on.
+    Sleep(Box<Error>),
     /// The endpoint is not connected.
     NotConnected,
     /// Another thread than the only one allowed.
@@ -72,6 +75,7 @@ impl fmt::Display for EndpointError {
                 f.write_str("; an unreliable queue pair does not tell that its peer is gone: make the link anew")
             }
             EndpointErrorKind::Cancelled => f.write_str("the wait was cancelled"),
+            EndpointErrorKind::Sleep(error) => error.fmt(f),
             EndpointErrorKind::NotConnected => {
                 f.write_str("it is not connected: exchange destinations and connect first")
             }
@@ -97,6 +101,7 @@ impl std::error::Error for EndpointError {
             EndpointErrorKind::Receive(error, _) => Some(error),
             EndpointErrorKind::Link(error) => Some(error),
             EndpointErrorKind::Poll(error) => Some(error),
+            EndpointErrorKind::Sleep(error) => Some(error.as_ref()),
             _ => None,
         }
     }

@@ -19,12 +19,12 @@ use std::sync::Arc;
 
 use bareverbs_core::connect::{Agreement, ConnectParams, CreditMode, Destination, Hello, Psn, Transition};
 use bareverbs_core::link::{
-    Carrier, DepthUnit, Direction, Event, FrameKey, FrameMemory, Geometry, Link, LinkRules, LinkSetup, Outstanding,
-    SendChain, SendError, SendFrame, Sequence, THUNDERBOLT_FRAME_BYTES,
+    Carrier, DepthUnit, Direction, Event, Fault, FrameKey, FrameMemory, Geometry, Link, LinkError, LinkRules,
+    LinkSetup, Outstanding, SendChain, SendError, SendFrame, Sequence, THUNDERBOLT_FRAME_BYTES, WorkId,
 };
 use bareverbs_core::verbs::{Gid, Mtu, Wc};
 
-pub use config::EndpointConfig;
+pub use config::{EndpointConfig, Waking};
 pub use error::{EndpointError, EndpointErrorKind};
 pub use message::MessageEndpoint;
 pub use teardown::Teardown;
@@ -36,7 +36,9 @@ use crate::objects::gid::{self, GidInfo};
 use crate::objects::memory_region::Keeper;
 use crate::objects::port::PortInfo;
 use crate::objects::queue_pair::MARKER_SLOTS;
-use crate::objects::{CompletionQueue, DeviceContext, MemoryRegion, ProtectionDomain, QueuePair, drain};
+use crate::objects::{
+    CompletionChannel, CompletionQueue, DeviceContext, MemoryRegion, ProtectionDomain, QueuePair, drain,
+};
 use crate::wait::{Ended, Wait};
 use teardown::Plumbing;
 
@@ -89,7 +91,12 @@ pub struct Endpoint<C: Carrier, const SEND: usize, const RECV: usize> {
     gid: Option<GidInfo>,
     qp_num: u32,
     stage: Stage,
+    /// Fatal events of the device that this endpoint has heeded.
+    fatal_seen: u32,
 }
+
+/// Every how many polls that found nothing a wait looks for events of the device: a system call.
+const LOOK_FOR_EVENTS_EVERY: u32 = 256;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
@@ -136,7 +143,15 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
             .depths(depth_to_ask(&rules, SEND, config.frame_bytes), depth_to_ask(&rules, RECV, config.frame_bytes));
         let domain = ProtectionDomain::new(context, port.number)?;
         let entries = config.queue_pair.send_depth.saturating_add(config.queue_pair.recv_depth);
-        let queue = CompletionQueue::new(context, entries.saturating_add(2 * MARKER_SLOTS))?;
+        let entries = entries.saturating_add(2 * MARKER_SLOTS);
+        let channel = match config.waking {
+            Waking::Polling => None,
+            Waking::Events => Some(CompletionChannel::new(context)?),
+        };
+        let queue = match &channel {
+            None => CompletionQueue::new(context, entries)?,
+            Some(channel) => CompletionQueue::with_channel(channel, entries)?,
+        };
         let mut queue_pair = QueuePair::new(&domain, &queue, &queue, &config.queue_pair)?;
         let (memory, keeper) = frame_memory(frames.into(), (SEND + RECV) * config.frame_bytes as usize)?;
         let region = MemoryRegion::of_frames(&domain, &memory, config.queue_pair.access, keeper)?;
@@ -157,17 +172,19 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
             .ok_or(Error::State { device: Arc::clone(context.name()), what: "the queue pair's calls were taken" })?;
         let link = Link::new(carrier, calls, memory, setup).map_err(Error::Link)?;
         let qp_num = queue_pair.qp_num();
+        let fatal_seen = context.fatal_count();
         let plumbing = Plumbing {
             region: Some(region),
             queue_pair: Some(queue_pair),
             queue: Some(queue),
+            channel,
             domain: Some(domain),
             context: Some(Arc::clone(context)),
             device: Arc::clone(context.name()),
         };
         let psn = config.queue_pair.psn.choose(port.link_layer(), random_bits());
         let first_sequence = config.tx_start.unwrap_or_else(|| Sequence::new(random_bits()));
-        Ok(Self { link, plumbing, config, port, psn, first_sequence, gid, qp_num, stage: Stage::Fresh })
+        Ok(Self { link, plumbing, config, port, psn, first_sequence, gid, qp_num, stage: Stage::Fresh, fatal_seen })
     }
 
     /// What the other end must know to connect.
@@ -391,6 +408,7 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
             return Err(self.failed(EndpointErrorKind::NotConnected));
         }
         let mut room = [Wc::default(); 16];
+        self.heed_events()?;
         let Some(queue) = &mut self.plumbing.queue else { return Err(self.failed(EndpointErrorKind::NotConnected)) };
         let completions = match queue.poll(&mut room) {
             Ok(completions) => completions,
@@ -417,7 +435,7 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
         }
     }
 
-    /// Polls until something came, and gives it to `on`; answers how many.
+    /// Polls, or sleeps on the completion channel, until something came, and gives it to `on`; answers how many.
     ///
     /// # Errors
     /// As [`poll`](Self::poll); [`EndpointErrorKind::Timeout`] names what is outstanding; [`EndpointErrorKind::Cancelled`].
@@ -425,19 +443,65 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
         let mut waiting = wait.begin();
         loop {
             match self.poll(&mut on)? {
-                0 => waiting.idle().map_err(|ended| self.ended(ended))?,
+                0 if self.plumbing.channel.is_none() => {
+                    waiting.idle().map_err(|ended| self.ended(ended))?;
+                    if waiting.rounds().is_multiple_of(LOOK_FOR_EVENTS_EVERY) {
+                        self.take_events()?;
+                    }
+                }
+                0 => {
+                    self.take_events()?;
+                    let left = waiting.left().map_err(|ended| self.ended(ended))?;
+                    // What came before the queue was armed makes no event: poll once more, then sleep.
+                    self.plumbing.arm().map_err(|error| self.asleep(error))?;
+                    match self.poll(&mut on)? {
+                        0 => self.plumbing.sleep(left).map_err(|error| self.asleep(error))?,
+                        events => return Ok(events),
+                    }
+                }
                 events => return Ok(events),
             }
         }
+    }
+
+    /// Takes what the device has reported on its own.
+    fn take_events(&self) -> Result<(), EndpointError> {
+        let taken = self.plumbing.context.as_ref().map_or(Ok(Vec::new()), |context| context.take_events());
+        taken.map(drop).map_err(|error| self.asleep(error))
+    }
+
+    /// Breaks the link if a fatal event concerns it. One look at a counter when there was none.
+    #[inline]
+    fn heed_events(&mut self) -> Result<(), EndpointError> {
+        let Some(context) = &self.plumbing.context else { return Ok(()) };
+        let fatal = context.fatal_count();
+        if fatal == self.fatal_seen { Ok(()) } else { self.heed_fatal(fatal) }
+    }
+
+    #[cold]
+    fn heed_fatal(&mut self, fatal: u32) -> Result<(), EndpointError> {
+        self.fatal_seen = fatal;
+        let Plumbing { context: Some(context), queue: Some(queue), .. } = &self.plumbing else { return Ok(()) };
+        let Some(event) = context.fault_of(self.qp_num, queue.id()) else { return Ok(()) };
+        self.link.break_for_event(event);
+        let cause = Fault::Device { event };
+        Err(self.failed(EndpointErrorKind::Link(LinkError::Fault(cause))))
+    }
+
+    #[cold]
+    fn asleep(&self, error: Error) -> EndpointError {
+        self.failed(EndpointErrorKind::Sleep(Box::new(error)))
     }
 
     #[cold]
     fn ended(&self, ended: Ended) -> EndpointError {
         self.failed(match ended {
             Ended::Cancelled => EndpointErrorKind::Cancelled,
-            Ended::Deadline { waited } => {
-                EndpointErrorKind::Timeout { waited, outstanding: self.link.outstanding(), pending: Vec::new() }
-            }
+            Ended::Deadline { waited } => EndpointErrorKind::Timeout {
+                waited,
+                outstanding: self.link.outstanding(),
+                pending: self.link.pending().map(WorkId::raw).collect(),
+            },
         })
     }
 
@@ -451,10 +515,23 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
     /// Nothing is left to do when it returns, and nothing is tried again.
     ///
     /// # Errors
-    /// [`Error::Call`] of the first call that the library refused: what it was to destroy, and what that needs, stays.
+    /// [`Error::Call`] of the first call that the library refused: what it was to destroy, and what that needs, stays. What
+    /// else could not be done is reported as by a drop ([`set_drop_hook`](crate::objects::report::set_drop_hook)).
+    ///
+    /// A use after it does not compile:
+    ///
+    /// ```compile_fail,E0382
+    /// # use bareverbs_core::link::Immediate;
+    /// # use bareverbs_shell::endpoint::{Endpoint, EndpointConfig, Frames};
+    /// # let device = bareverbs_shell::Fabric::soft()?.open(None)?;
+    /// let end = Endpoint::<_, 8, 8>::new(&device, Immediate, EndpointConfig::uc("b"), Frames::Owned)?;
+    /// end.close()?;
+    /// end.outstanding();
+    /// # Ok::<(), bareverbs_shell::Error>(())
+    /// ```
     pub fn close(mut self) -> Result<Teardown, Error> {
         let done = self.take_down();
-        teardown::outcome(done)
+        teardown::outcome(done, &self.plumbing.device, self.qp_num)
     }
 
     fn take_down(&mut self) -> Teardown {

@@ -5,12 +5,14 @@
 //! needs; memory that the device may still write is never freed.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bareverbs_core::teardown_order::{Quiesced, Step};
+use bareverbs_core::verbs::inline_calls::Notify;
 
 use crate::error::{CallError, Error};
 use crate::objects::report::{DropFailure, report};
-use crate::objects::{CompletionQueue, DeviceContext, MemoryRegion, ProtectionDomain, QueuePair};
+use crate::objects::{CompletionChannel, CompletionQueue, DeviceContext, MemoryRegion, ProtectionDomain, QueuePair};
 
 /// What happened at a teardown, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,12 +44,23 @@ pub(super) struct Plumbing {
     pub(super) region: Option<MemoryRegion>,
     pub(super) queue_pair: Option<QueuePair>,
     pub(super) queue: Option<CompletionQueue>,
+    pub(super) channel: Option<Arc<CompletionChannel>>,
     pub(super) domain: Option<Arc<ProtectionDomain>>,
     pub(super) context: Option<Arc<DeviceContext>>,
     pub(super) device: Arc<str>,
 }
 
 impl Plumbing {
+    /// Asks for an event at the next completion.
+    pub(super) fn arm(&mut self) -> Result<(), Error> {
+        self.queue.as_mut().map_or(Ok(()), |queue| queue.arm(Notify::Any))
+    }
+
+    /// Sleeps until an event comes, at most `limit`.
+    pub(super) fn sleep(&self, limit: Duration) -> Result<(), Error> {
+        self.channel.as_ref().map_or(Ok(()), |channel| channel.wait(limit).map(drop))
+    }
+
     /// Takes everything down that is there. `drain` ends what the queue pair has outstanding; it is asked only when there
     /// is a queue pair.
     pub(super) fn take_down(
@@ -79,6 +92,9 @@ impl Plumbing {
         // Whatever somebody else still holds goes with its last owner.
         if let Some(outcome) = self.queue.take().and_then(CompletionQueue::close_if_last) {
             done.steps.push((Step::CompletionQueue, outcome));
+        }
+        if let Some(outcome) = self.channel.take().and_then(CompletionChannel::close_if_last) {
+            done.steps.push((Step::CompletionChannel, outcome));
         }
         if let Some(outcome) = self.domain.take().and_then(ProtectionDomain::close_if_last) {
             done.steps.push((Step::ProtectionDomain, outcome));
@@ -124,10 +140,15 @@ pub(super) fn report_failures(done: &Teardown, device: &Arc<str>, qp_num: u32) {
     }
 }
 
-/// The outcome of an explicit close: what happened, as an error if a call refused.
-pub(super) fn outcome(done: Teardown) -> Result<Teardown, Error> {
-    match done.failure() {
-        Some(error) => Err(Error::Call(error.clone())),
-        None => Ok(done),
+/// The outcome of an explicit close: what happened, or the first call that was refused. An error has room for one call only:
+/// whatever else could not be done is reported as a drop would.
+pub(super) fn outcome(mut done: Teardown, device: &Arc<str>, qp_num: u32) -> Result<Teardown, Error> {
+    let Some(first) = done.steps.iter().position(|(_, outcome)| outcome.is_err()) else { return Ok(done) };
+    let (_, refused) = done.steps.remove(first);
+    report_failures(&done, device, qp_num);
+    match refused {
+        Err(error) => Err(Error::Call(error)),
+        // Not reached: it was an error.
+        Ok(()) => Ok(done),
     }
 }

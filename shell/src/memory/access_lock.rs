@@ -162,9 +162,7 @@ impl AccessLock {
     /// Waits for ever in a thread that holds a guard of this lock; see [Recursion](Self#recursion).
     #[inline]
     pub fn exclusive(&self) -> ExclusiveGuard<'_> {
-        while self.queue.acquire(Mode::Exclusive, Patience::Endless).is_err() {
-            // Not reached: one alone is never too many, and endless patience does not run out.
-        }
+        self.queue.acquire_exclusive();
         ExclusiveGuard { lock: self }
     }
 

@@ -230,8 +230,11 @@ fn those_behind_one_that_gives_up_join_the_phase_that_runs() {
             let second = thread::spawn(move || second.hold(mode, 1));
             // Held until the second was in: it must not wait for the first to leave.
             second.join().expect("no panic");
-            region.lock.leave(mode);
             writer.join().expect("no panic");
+            // Nor must the word go on saying that somebody waits.
+            assert_eq!(region.lock.try_acquire(mode), Ok(()));
+            region.lock.leave(mode);
+            region.lock.leave(mode);
             region.assert_idle();
         });
     }

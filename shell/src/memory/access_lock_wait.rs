@@ -35,6 +35,19 @@ impl<P: Parker> ParkQueue<P> {
         self.acquire_slowly(mode, patience)
     }
 
+    /// Cannot fail: one alone is never too many, and its patience has no end.
+    #[inline]
+    pub(super) fn acquire_exclusive(&self) {
+        if !self.word.enter_plain(Mode::Exclusive) {
+            self.acquire_exclusive_slowly();
+        }
+    }
+
+    #[cold]
+    fn acquire_exclusive_slowly(&self) {
+        while self.acquire_slowly(Mode::Exclusive, Patience::Endless).is_err() {}
+    }
+
     #[inline]
     pub(super) fn try_acquire(&self, mode: Mode) -> Result<(), AccessRefused> {
         self.word.try_enter(mode)

@@ -9,25 +9,33 @@
 use std::ffi::c_int;
 use std::sync::Arc;
 
-use bareverbs_core::verbs::inline_calls::{CompletionQueueCalls, Completions, PollError, QueueId};
+use bareverbs_core::verbs::inline_calls::{CompletionQueueCalls, Completions, Notify, PollError, QueueId};
 use bareverbs_core::verbs::{Cq, Wc};
 
 use crate::errno;
 use crate::error::{CallError, Doing, Error};
+use crate::objects::completion_channel::CompletionChannel;
 use crate::objects::device::DeviceContext;
 use crate::objects::handle::{Handle, Object, Origin};
-use crate::symbols::Symbols;
+
+/// What must outlive a completion queue. When destroying it fails, all of it stays.
+#[derive(Debug)]
+pub(super) struct Parents {
+    // Field order is drop order: the channel before the context.
+    channel: Option<Arc<CompletionChannel>>,
+    context: Arc<DeviceContext>,
+}
 
 impl Object for Cq {
-    type Parents = Arc<DeviceContext>;
+    type Parents = Parents;
     const DESTROY: &'static str = "ibv_destroy_cq";
 
-    fn destroy(symbols: &Symbols) -> unsafe extern "C" fn(*mut Self) -> c_int {
-        symbols.destroy_cq
+    fn destroy(parents: &Self::Parents) -> unsafe extern "C" fn(*mut Self) -> c_int {
+        Self::origin(parents).symbols.destroy_cq
     }
 
     fn origin(parents: &Self::Parents) -> &Origin {
-        parents.origin()
+        parents.context.origin()
     }
 }
 
@@ -46,15 +54,33 @@ impl CompletionQueue {
     /// [`Error::Size`] for 0 or more than fits an `int`; [`Error::Call`] if the library refuses.
     #[doc(alias = "ibv_create_cq")]
     pub fn new(context: &Arc<DeviceContext>, entries: u32) -> Result<Self, Error> {
+        Self::make(context, entries, None)
+    }
+
+    /// Makes a queue that reports to a channel: a thread can then sleep until something completes.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new); [`Error::ForeignContext`] if the channel is of another context.
+    pub fn with_channel(channel: &Arc<CompletionChannel>, entries: u32) -> Result<Self, Error> {
+        Self::make(channel.context(), entries, Some(channel))
+    }
+
+    fn make(
+        context: &Arc<DeviceContext>,
+        entries: u32,
+        channel: Option<&Arc<CompletionChannel>>,
+    ) -> Result<Self, Error> {
         context.check_use()?;
         let wished = c_int::try_from(entries).ok().filter(|wished| *wished > 0);
         let wished = wished.ok_or(Error::Size { what: "a completion queue", got: entries.into() })?;
         errno::clear();
-        let none = std::ptr::null_mut();
-        // SAFETY: the context is live; no channel, no word of ours.
-        let raw = unsafe { (context.symbols().create_cq)(context.as_ptr(), wished, none, std::ptr::null_mut(), 0) };
+        let word = std::ptr::null_mut();
+        let raw_channel = channel.map_or(std::ptr::null_mut(), |channel| channel.as_ptr());
+        // SAFETY: context and channel, if any, are live and of one device; no word of ours.
+        let raw = unsafe { (context.symbols().create_cq)(context.as_ptr(), wished, word, raw_channel, 0) };
+        let parents = Parents { channel: channel.cloned(), context: Arc::clone(context) };
         // SAFETY: just returned by this library, or null; errno was cleared.
-        let handle = unsafe { Handle::adopt(raw, Arc::clone(context), "ibv_create_cq") }
+        let handle = unsafe { Handle::adopt(raw, parents, "ibv_create_cq") }
             .map_err(|error| error.doing(Doing::Create(format!("a completion queue of {entries}"))))?;
         // SAFETY: the queue is live, and nobody else has it yet; its start is the same in every library, which is what is
         // being checked.
@@ -66,6 +92,7 @@ impl CompletionQueue {
         // poll, and with this value's owner alone.
         let calls = unsafe { CompletionQueueCalls::new(handle.raw(), context.checked()) }
             .map_err(|_| Error::ForeignContext { device: Arc::clone(context.name()), making: "a completion queue" })?;
+        context.events().forget_queue(calls.id());
         Ok(Self { calls, handle: Arc::new(handle), capacity })
     }
 
@@ -91,7 +118,24 @@ impl CompletionQueue {
 
     /// The device it is on.
     pub fn context(&self) -> &Arc<DeviceContext> {
-        self.handle.parents()
+        &self.handle.parents().context
+    }
+
+    /// The channel that it reports to, if any.
+    pub fn channel(&self) -> Option<&Arc<CompletionChannel>> {
+        self.handle.parents().channel.as_ref()
+    }
+
+    /// Asks for one event on the channel at the next completion. Poll once more after it: what came before makes no event.
+    ///
+    /// # Errors
+    /// [`Error::Call`] if the provider refuses.
+    #[doc(alias = "ibv_req_notify_cq")]
+    pub fn arm(&mut self, which: Notify) -> Result<(), Error> {
+        errno::clear();
+        self.calls
+            .arm(which)
+            .map_err(|raw| CallError::new("ibv_req_notify_cq", self.context().name(), errno::of_return(raw)).into())
     }
 
     pub(super) fn shared(&self) -> &Arc<Handle<Cq>> {

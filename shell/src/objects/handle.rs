@@ -28,7 +28,7 @@ pub(super) trait Object {
     /// The destroy call, as C names it.
     const DESTROY: &'static str;
     /// The destroy call.
-    fn destroy(symbols: &Symbols) -> unsafe extern "C" fn(*mut Self) -> c_int;
+    fn destroy(parents: &Self::Parents) -> unsafe extern "C" fn(*mut Self) -> c_int;
     /// The device that it is on.
     fn origin(parents: &Self::Parents) -> &Origin;
 }
@@ -111,7 +111,7 @@ impl<T: Object> Handle<T> {
     fn destroy_once(&mut self) -> Result<(), CallError> {
         let origin = T::origin(&self.parents);
         if origin.is_ours() {
-            let destroy = T::destroy(&origin.symbols);
+            let destroy = T::destroy(&self.parents);
             errno::clear();
             // SAFETY: the object was made by this library (`adopt`, 1) and is destroyed for the first time: both callers
             // consume the handle.

@@ -17,7 +17,6 @@ use crate::errno;
 use crate::error::{CallError, Doing, Error};
 use crate::objects::handle::{Handle, Object, Origin};
 use crate::objects::protection_domain::ProtectionDomain;
-use crate::symbols::Symbols;
 
 /// What keeps memory mapped while a region covers it; `None` for memory that is never unmapped.
 pub type Keeper = Option<Arc<dyn Any + Send + Sync>>;
@@ -40,8 +39,8 @@ impl Object for Mr {
     type Parents = Parents;
     const DESTROY: &'static str = "ibv_dereg_mr";
 
-    fn destroy(symbols: &Symbols) -> unsafe extern "C" fn(*mut Self) -> c_int {
-        symbols.dereg_mr
+    fn destroy(parents: &Parents) -> unsafe extern "C" fn(*mut Self) -> c_int {
+        Self::origin(parents).symbols.dereg_mr
     }
 
     fn origin(parents: &Parents) -> &Origin {
@@ -80,7 +79,8 @@ impl MemoryRegion {
     /// Registers a range of this process's memory.
     ///
     /// # Errors
-    /// As [`of_frames`](Self::of_frames).
+    /// [`Error::Size`] for nothing; [`Error::Unsupported`] for optional access bits on a library without
+    /// `ibv_reg_mr_iova2`; [`Error::Call`] if the library refuses, with the locked-memory limit on errno 12.
     ///
     /// # Safety
     /// 1. The range is mapped while `keeper` lives, or for ever if that is `None`.

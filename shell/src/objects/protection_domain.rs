@@ -14,14 +14,13 @@ use crate::errno;
 use crate::error::{CallError, Error};
 use crate::objects::device::DeviceContext;
 use crate::objects::handle::{Handle, Object, Origin};
-use crate::symbols::Symbols;
 
 impl Object for Pd {
     type Parents = Arc<DeviceContext>;
     const DESTROY: &'static str = "ibv_dealloc_pd";
 
-    fn destroy(symbols: &Symbols) -> unsafe extern "C" fn(*mut Self) -> c_int {
-        symbols.dealloc_pd
+    fn destroy(parents: &Self::Parents) -> unsafe extern "C" fn(*mut Self) -> c_int {
+        Self::origin(parents).symbols.dealloc_pd
     }
 
     fn origin(parents: &Self::Parents) -> &Origin {

@@ -18,7 +18,6 @@ use crate::error::{CallError, Doing, Error};
 use crate::objects::completion_queue::CompletionQueue;
 use crate::objects::handle::{Handle, Object, Origin};
 use crate::objects::protection_domain::ProtectionDomain;
-use crate::symbols::Symbols;
 
 /// What must outlive a queue pair. When destroying it fails, all of it stays.
 #[derive(Debug)]
@@ -33,8 +32,8 @@ impl Object for Qp {
     type Parents = Parents;
     const DESTROY: &'static str = "ibv_destroy_qp";
 
-    fn destroy(symbols: &Symbols) -> unsafe extern "C" fn(*mut Self) -> c_int {
-        symbols.destroy_qp
+    fn destroy(parents: &Parents) -> unsafe extern "C" fn(*mut Self) -> c_int {
+        Self::origin(parents).symbols.destroy_qp
     }
 
     fn origin(parents: &Parents) -> &Origin {
@@ -112,6 +111,7 @@ impl QueuePair {
         // SAFETY: 1: whoever takes the calls keeps this queue pair (`take_calls`); 2: they are handed out once.
         let calls = unsafe { QueuePairCalls::new(handle.raw(), context.checked()) }
             .map_err(|_| Error::ForeignContext { device: Arc::clone(context.name()), making: "a queue pair" })?;
+        context.events().forget_pair(qp_num);
         let cap = read_back(&handle).unwrap_or(asked);
         Ok(Self { handle, calls: Some(calls), cap, qp_num })
     }

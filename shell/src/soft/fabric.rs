@@ -77,9 +77,9 @@ impl SoftFabric {
     }
 
     /// What was done to handles that must not be: used or destroyed after destruction, closed with children, mixed between
-    /// contexts. In order, in words.
+    /// contexts. In order, in words, the first 1024.
     pub fn misuse(&self) -> Vec<String> {
-        self.with(|state| state.misuse.clone())
+        self.with(|state| state.misuse())
     }
 
     /// Makes the `nth` call of an entry point from now fail, counted from 1. The name is C's (`ibv_reg_mr`); the inline

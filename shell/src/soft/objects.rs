@@ -6,7 +6,7 @@
 use std::ffi::{c_int, c_void};
 use std::ptr::with_exposed_provenance_mut;
 
-use bareverbs_core::verbs::context::{QUERY_DEVICE_EX, QUERY_PORT, VERBS_CONTEXT_SZ};
+use bareverbs_core::verbs::context::{ABI_COMPAT_OFFSET, QUERY_DEVICE_EX, QUERY_PORT, VERBS_CONTEXT_SZ};
 use bareverbs_core::verbs::{AccessFlags, Context, ContextOps, Cq, Mr, Pd, PortState};
 
 use crate::soft::bytes::RegisteredMemory;
@@ -49,7 +49,7 @@ impl State {
             async_fd: -1,
             num_comp_vectors: VECTORS,
         };
-        let body = if state.profile.has_extended_context() {
+        let body = if state.profile.has_extended_context() && ABI_COMPAT_OFFSET.is_some() {
             let size = std::ptr::without_provenance_mut(size_of::<VerbsContext>());
             VerbsContext::extended(
                 head,
@@ -75,7 +75,7 @@ impl State {
         if children == 0 {
             self.contexts.remove(index);
         } else {
-            self.misuse.push(format!("ibv_close_device: context {handle:#x} has {children} live objects"));
+            self.blame(format!("ibv_close_device: context {handle:#x} has {children} live objects"));
         }
         if let Some(device) = self.devices.get_mut(device as usize) {
             device.references -= 1;

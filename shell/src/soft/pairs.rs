@@ -75,7 +75,7 @@ impl State {
         for queue in asked.queues {
             if let Some(foreign) = self.queues.get(queue).filter(|queue| queue.context != context) {
                 let handle = foreign.handle;
-                self.misuse.push(format!("ibv_create_qp: completion queue {handle:#x} is of another context"));
+                self.blame(format!("ibv_create_qp: completion queue {handle:#x} is of another context"));
             }
         }
     }

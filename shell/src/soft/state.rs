@@ -83,6 +83,9 @@ pub struct LiveCounts {
 /// Destroyed handles whose memory is kept from being used again, per kind.
 const QUARANTINE: usize = 1 << 16;
 
+/// Most misuses that are kept.
+const MISUSE_KEPT: usize = 1024;
+
 /// Everything that one fabric holds.
 #[derive(Debug)]
 pub(super) struct State {
@@ -98,7 +101,7 @@ pub(super) struct State {
     pub faults: MessageFaults,
     pub plan: Plan,
     pub record: CallRecord,
-    pub misuse: Vec<String>,
+    misuse: Vec<String>,
     pub query_port_bytes: usize,
     /// What the fabric is to lack, by C name.
     pub missing: Vec<&'static str>,
@@ -203,7 +206,18 @@ impl State {
             Kind::Device => "is in no list and has no open context",
             _ => "is destroyed or its context is closed",
         };
-        self.misuse.push(format!("{symbol}: {} {handle:#x} {why}", kind.name()));
+        self.blame(format!("{symbol}: {} {handle:#x} {why}", kind.name()));
+    }
+
+    /// Notes a misuse, in words; the first ones are kept, for what follows from them is less telling.
+    pub(super) fn blame(&mut self, words: String) {
+        if self.misuse.len() < MISUSE_KEPT {
+            self.misuse.push(words);
+        }
+    }
+
+    pub(super) fn misuse(&self) -> Vec<String> {
+        self.misuse.clone()
     }
 }
 

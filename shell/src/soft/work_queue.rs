@@ -209,4 +209,54 @@ mod tests {
         queue.recycle_through(u64::MAX);
         assert_eq!(queue.used_slots, 1);
     }
+
+    /// The slow twin: requests in a list, each with the mark that it has passed.
+    #[derive(Debug, Default)]
+    struct Twin(Vec<(u32, u8)>);
+
+    impl Twin {
+        fn advance(&mut self, from: u8) {
+            if let Some(request) = self.0.iter_mut().find(|request| request.1 == from) {
+                request.1 += 1;
+            }
+        }
+
+        fn used(&self) -> u32 {
+            self.0.iter().filter(|request| request.1 < 3).map(|request| request.0).sum()
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn it_agrees_with_its_slow_twin(steps in proptest::collection::vec((0..4_u8, 1..4_u32, 0..20_u64), 0..200)) {
+            let (mut queue, mut twin) = (WorkQueue::new(7, 0), Twin::default());
+            for (step, slots, number) in steps {
+                match step {
+                    0 => {
+                        let fits = twin.used() + slots <= 7;
+                        assert_eq!(queue.push(Slots(slots), &[]).is_ok(), fits);
+                        if fits {
+                            twin.0.push((slots, 0));
+                        }
+                    }
+                    1 if queue.waiting() > 0 => {
+                        queue.mark_done(|_| ());
+                        twin.advance(0);
+                    }
+                    2 => {
+                        assert_eq!(queue.report().is_some(), twin.0.iter().any(|request| request.1 == 1));
+                        twin.advance(1);
+                    }
+                    _ => {
+                        queue.recycle_through(number);
+                        for request in twin.0.iter_mut().take(number as usize + 1).filter(|request| request.1 == 2) {
+                            request.1 = 3;
+                        }
+                    }
+                }
+                assert_eq!(queue.used_slots, twin.used());
+                assert_eq!(queue.waiting(), twin.0.iter().filter(|request| request.1 == 0).count() as u64);
+            }
+        }
+    }
 }

@@ -2,6 +2,8 @@
 
 mod line;
 mod queues;
+mod scenarios;
 mod sequences;
+mod spin;
 mod state;
 mod twin;

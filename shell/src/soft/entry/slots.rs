@@ -93,7 +93,7 @@ unsafe extern "C" fn free_device_list<const SLOT: u32>(list: *mut *mut Device) {
     let _ = call(SLOT, "ibv_free_device_list", |state| {
         let address = list.addr();
         match state.lists.iter().position(|(known, _)| *known == address) {
-            None => state.misuse.push(format!("ibv_free_device_list: {address:#x} is no list, or was freed")),
+            None => state.blame(format!("ibv_free_device_list: {address:#x} is no list, or was freed")),
             Some(at) => {
                 freed = Some(state.lists.swap_remove(at));
                 for device in &mut state.devices {

@@ -95,7 +95,7 @@ fn a_send_slot_is_free_again_only_after_a_signalled_completion_was_polled() {
         let env = env(&fabric, "soft0");
         let (one, other) = connect(End::with(&env, cap, |_| ()), End::new(&env));
         let unsignalled = |id| {
-            let mut request = send(id, &mut one.sge(0, 64));
+            let mut request = send(id, one.sge(0, 64));
             request.send_flags = SendFlags::empty();
             post_send(one.qp, &mut [request])
         };
@@ -118,7 +118,7 @@ fn a_receive_slot_is_free_again_only_after_its_completion_was_polled() {
     let fabric = SoftFabric::new(SoftConfig::default()).expect("a free slot");
     let env = env(&fabric, "soft0");
     let (one, other) = connect(End::new(&env), End::with(&env, QpCap { max_recv_wr: 1, ..CAP }, |_| ()));
-    let post = || post_recv(other.qp, &mut [receive(1, &mut other.sge(0, 64))]);
+    let post = || post_recv(other.qp, &mut [receive(1, other.sge(0, 64))]);
     assert_eq!(post(), (0, None));
     one.post_send(2, 0, 64);
     assert_eq!(post(), (12, Some(0)));
@@ -164,7 +164,7 @@ fn trace(seed: u64) -> (Vec<(u64, u64)>, Vec<u8>) {
     let (one, other) = pair(&env);
     for id in 0..8 {
         other.post_receive(id, id as usize * 4096, 4096);
-        let mut request = [send_imm(id, &mut one.sge(id as usize * 4096, 100), id as u32)];
+        let mut request = [send_imm(id, one.sge(id as usize * 4096, 100), id as u32)];
         assert_eq!(post_send(one.qp, &mut request), (0, None));
     }
     let mut seen = Vec::new();

@@ -39,7 +39,7 @@ pub fn a_message_arrives_whole(env: &Env) {
 pub fn an_immediate_travels_big_endian(env: &Env) {
     let (one, other) = pair(env);
     other.post_receive(1, 0, 4096);
-    let mut request = [send_imm(2, &mut one.sge(0, 4096), 0x0102_0304)];
+    let mut request = [send_imm(2, one.sge(0, 4096), 0x0102_0304)];
     assert_eq!(post_send(one.qp, &mut request), (0, None));
     let came = other.poll(1);
     assert_eq!(came[0].immediate(), Some(0x0102_0304));
@@ -53,9 +53,7 @@ pub fn messages_arrive_in_order(env: &Env) {
         other.post_receive(wr_id, wr_id as usize * 4096, 4096);
         one.write(wr_id as usize * 4096, &[wr_id as u8; 4096]);
     }
-    let mut entries: Vec<Sge> = (0..8).map(|at| one.sge(at * 4096, 4096)).collect();
-    let mut chain: Vec<_> =
-        entries.iter_mut().zip(0..).map(|(entry, id)| send_imm(id, entry, 100 + id as u32)).collect();
+    let mut chain: Vec<_> = (0..8).map(|at| send_imm(at, one.sge(at as usize * 4096, 4096), 100 + at as u32)).collect();
     assert_eq!(post_send(one.qp, &mut chain), (0, None));
     let came: Vec<_> = other.poll(8).iter().map(|wc| (wc.wr_id, wc.immediate(), wc.status)).collect();
     assert_eq!(came, (0..8).map(|id| (id, Some(100 + id as u32), OK)).collect::<Vec<_>>());
@@ -84,7 +82,7 @@ pub fn unsignalled_sends_make_no_completion(env: &Env) {
     let (one, other) = pair(env);
     for id in 0..3 {
         other.post_receive(id, 0, 64);
-        let mut request = send(id, &mut one.sge(0, 64));
+        let mut request = send(id, one.sge(0, 64));
         if id < 2 {
             request.send_flags = SendFlags::empty();
         }
@@ -99,7 +97,7 @@ pub fn unsignalled_sends_make_no_completion(env: &Env) {
 pub fn every_send_completes_where_the_queue_pair_says_so(env: &Env) {
     let one = End::with(env, CAP, |init| init.sq_sig_all = 1);
     let (one, other) = super::raw::connect(one, End::new(env));
-    let mut request = send(1, &mut one.sge(0, 64));
+    let mut request = send(1, one.sge(0, 64));
     request.send_flags = SendFlags::empty();
     assert_eq!(post_send(one.qp, &mut [request]), (0, None));
     assert_eq!(statuses(&one.poll(1)), [(1, OK)]);
@@ -112,8 +110,8 @@ pub fn inline_bytes_are_read_within_the_post(env: &Env) {
     let (one, other) = super::raw::connect(End::with(env, cap, |_| ()), End::with(env, cap, |_| ()));
     other.post_receive(1, 0, 64);
     one.write(0, &[7; 64]);
-    let mut entry = Sge { lkey: 0, ..one.sge(0, 64) };
-    let mut request = send(2, &mut entry);
+    let entry = Sge { lkey: 0, ..one.sge(0, 64) };
+    let mut request = send(2, entry);
     request.send_flags = SendFlags::SIGNALED | SendFlags::INLINE;
     assert_eq!(post_send(one.qp, &mut [request]), (0, None));
     one.write(0, &[8; 64]);
@@ -133,7 +131,7 @@ pub fn oversize_inline_is_refused(env: &Env) {
     assert_eq!([env.destroy_cq(cq), env.dealloc_pd(pd), env.close(context)], [0; 3]);
 
     let (one, other) = super::raw::connect(End::with(env, QpCap { max_inline_data: 64, ..CAP }, |_| ()), End::new(env));
-    let mut request = send(1, &mut one.sge(0, 4096));
+    let mut request = send(1, one.sge(0, 4096));
     request.send_flags = SendFlags::SIGNALED | SendFlags::INLINE;
     assert_eq!(post_send(one.qp, &mut [request]), (EINVAL, Some(0)));
     one.tear_down();
@@ -187,9 +185,9 @@ pub fn an_unreachable_gid_times_out(env: &Env) {
 pub fn posts_in_the_wrong_state_are_refused(env: &Env) {
     let (one, other) = (End::new(env), End::new(env));
     let refused_send = |why: &str| {
-        assert_eq!(post_send(one.qp, &mut [send(1, &mut one.sge(0, 64))]), (EINVAL, Some(0)), "{why}");
+        assert_eq!(post_send(one.qp, &mut [send(1, one.sge(0, 64))]), (EINVAL, Some(0)), "{why}");
     };
-    let post_receive = || post_recv(one.qp, &mut [receive(1, &mut one.sge(0, 64))]);
+    let post_receive = || post_recv(one.qp, &mut [receive(1, one.sge(0, 64))]);
     refused_send("RESET");
     assert_eq!(post_receive(), (EINVAL, Some(0)), "RESET");
     one.to_init();
@@ -209,9 +207,9 @@ pub fn the_error_state_flushes_what_was_posted_and_what_is_posted(env: &Env) {
     }
     assert_eq!(env.move_to(one.qp, QpState::ERR), 0);
     one.post_receive(3, 0, 64);
-    let mut unsignalled = send(10, &mut one.sge(0, 64));
+    let mut unsignalled = send(10, one.sge(0, 64));
     unsignalled.send_flags = SendFlags::empty();
-    assert_eq!(post_send(one.qp, &mut [unsignalled, send(11, &mut one.sge(0, 64))]), (0, None));
+    assert_eq!(post_send(one.qp, &mut [unsignalled, send(11, one.sge(0, 64))]), (0, None));
     let flushed = one.poll(6);
     let of =
         |receive: bool| -> Vec<_> { statuses(&flushed).into_iter().filter(|(id, _)| (*id < 10) == receive).collect() };
@@ -225,7 +223,7 @@ pub fn the_error_state_flushes_what_was_posted_and_what_is_posted(env: &Env) {
 pub fn unsignalled_sends_that_succeeded_are_not_flushed(env: &Env) {
     let (one, other) = pair(env);
     other.post_receive(0, 0, 64);
-    let mut unsignalled = send(1, &mut one.sge(0, 64));
+    let mut unsignalled = send(1, one.sge(0, 64));
     unsignalled.send_flags = SendFlags::empty();
     assert_eq!(post_send(one.qp, &mut [unsignalled]), (0, None));
     assert_eq!(other.poll(1).len(), 1, "it went out");
@@ -241,7 +239,7 @@ pub fn a_full_receive_queue_answers_enomem_and_names_the_request(env: &Env) {
     one.to_init();
     let mut posted = 0;
     let refusal = loop {
-        let answer = post_recv(one.qp, &mut [receive(posted, &mut one.sge(0, 64))]);
+        let answer = post_recv(one.qp, &mut [receive(posted, one.sge(0, 64))]);
         if answer.0 != 0 {
             break answer;
         }
@@ -261,9 +259,7 @@ pub fn a_refused_request_of_a_chain_is_named_and_those_before_it_are_accepted(en
     for id in 0..3 {
         other.post_receive(id, 0, 64);
     }
-    let mut entries = [one.sge(0, 64); 3];
-    let [first, second, third] = &mut entries;
-    let mut chain = [send(1, first), send(2, second), send(3, third)];
+    let mut chain = [1, 2, 3].map(|id| send(id, one.sge(0, 64)));
     chain[1].num_sge = 100;
     assert_eq!(post_send(one.qp, &mut chain), (EINVAL, Some(1)));
     assert_eq!(statuses(&env.drain(one.cq)), [(1, OK)]);
@@ -275,8 +271,8 @@ pub fn a_refused_request_of_a_chain_is_named_and_those_before_it_are_accepted(en
 pub fn a_wrong_key_fails_the_send_and_the_queue_pair(env: &Env) {
     let (one, other) = pair(env);
     other.post_receive(1, 0, 64);
-    let mut entry = Sge { lkey: one.lkey() ^ 0x5500, ..one.sge(0, 64) };
-    assert_eq!(post_send(one.qp, &mut [send(2, &mut entry)]), (0, None));
+    let entry = Sge { lkey: one.lkey() ^ 0x5500, ..one.sge(0, 64) };
+    assert_eq!(post_send(one.qp, &mut [send(2, entry)]), (0, None));
     let wanted = if env.strict { WcStatus::LOC_PROT_ERR } else { WcStatus::LOC_QP_OP_ERR };
     assert_eq!(statuses(&one.poll(1)), [(2, wanted)]);
     one.post_send(3, 0, 64);
@@ -300,7 +296,7 @@ pub fn a_message_too_long_fails_the_receiver_only(env: &Env) {
 
 pub fn a_read_on_unreliable_queue_pairs_fails_its_completion(env: &Env) {
     let (one, other) = pair(env);
-    let mut request = send(1, &mut one.sge(0, 64));
+    let mut request = send(1, one.sge(0, 64));
     request.opcode = WrOpcode::RDMA_READ;
     assert_eq!(post_send(one.qp, &mut [request]), (0, None));
     assert_eq!(statuses(&one.poll(1)), [(1, WcStatus::LOC_QP_OP_ERR)]);
@@ -411,7 +407,7 @@ pub fn a_reset_queue_pair_can_be_connected_anew(env: &Env) {
 pub fn an_empty_message_arrives(env: &Env) {
     let (one, other) = pair(env);
     other.post_receive(1, 0, 64);
-    let mut request = send_imm(2, &mut one.sge(0, 64), 5);
+    let mut request = send_imm(2, one.sge(0, 64), 5);
     request.num_sge = 0;
     assert_eq!(post_send(one.qp, &mut [request]), (0, None));
     let came = other.poll(1);
@@ -433,4 +429,17 @@ pub fn a_queue_pair_may_be_connected_to_itself(env: &Env) {
     assert_eq!(found, [(1, OK), (2, OK)]);
     assert_eq!(one.read(4096, 64), [9; 64]);
     one.tear_down();
+}
+
+pub fn a_draining_queue_pair_holds_its_sends_until_it_runs_again(env: &Env) {
+    let (one, other) = pair(env);
+    other.post_receive(1, 0, 64);
+    assert_eq!(env.move_to(one.qp, QpState::SQD), 0);
+    one.post_send(2, 0, 64);
+    assert!(env.drain(one.cq).is_empty() && env.drain(other.cq).is_empty());
+    assert_eq!(env.move_to(one.qp, QpState::RTS), 0);
+    assert_eq!(statuses(&other.poll(1)), [(1, OK)]);
+    assert_eq!(statuses(&one.poll(1)), [(2, OK)]);
+    one.tear_down();
+    other.tear_down();
 }

@@ -1,14 +1,14 @@
 //! Failures and message faults on demand, and the record of calls.
 
-use bareverbs_core::verbs::{AccessFlags, PortState, QpCap, QpState, SendFlags, Wc, WcStatus};
+use bareverbs_core::verbs::{AccessFlags, PortState, QpCap, QpState, Wc, WcStatus};
 use bareverbs_shell::soft::{
-    Answer, BadWr, Detail, LiveCounts, MessageFault, MessageOdds, Record, SoftConfig, SoftFabric,
+    Answer, BadWr, Detail, LiveCounts, MessageFault, MessageOdds, Mode, Record, SoftConfig, SoftFabric,
 };
 
 use super::on_soft::{env, modes};
 use super::raw::{
-    CAP, End, Env, clear_errno, connect, errno, pair, poll_raw, post_recv, post_send, receive, send, send_imm,
-    statuses, uc,
+    CAP, End, Env, clear_errno, connect, errno, gather, pair, poll_raw, post_recv, post_send, receive, scatter, send,
+    send_imm, statuses, uc,
 };
 
 const OK: WcStatus = WcStatus::SUCCESS;
@@ -65,7 +65,7 @@ fn posts_fail_in_every_way_that_providers_have() {
         let fabric = SoftFabric::new(SoftConfig::default().mode(mode)).expect("a free slot");
         let (one, other) = pair(&env(&fabric, "soft0"));
         other.post_receive(1, 0, 64);
-        let post = || post_send(one.qp, &mut [send(2, &mut one.sge(0, 64))]);
+        let post = || post_send(one.qp, &mut [send(2, one.sge(0, 64))]);
         for (answer, seen) in [
             (Answer::returned(12), (12, Some(0))),
             (Answer::returned(22), (22, Some(0))),
@@ -84,7 +84,7 @@ fn posts_fail_in_every_way_that_providers_have() {
 
         fabric.fail("ibv_post_recv", 2, Answer::returned(12));
         other.post_receive(3, 0, 64);
-        assert_eq!(post_recv(other.qp, &mut [receive(4, &mut other.sge(0, 64))]), (12, Some(0)));
+        assert_eq!(post_recv(other.qp, &mut [receive(4, other.sge(0, 64))]), (12, Some(0)));
         one.tear_down();
         other.tear_down();
     }
@@ -113,7 +113,7 @@ fn numbers_after(fabric: &SoftFabric, plan: impl FnOnce()) -> Vec<u32> {
     (0..8).for_each(|id| other.post_receive(id, id as usize * 4096, 4096));
     plan();
     for id in 0..5_u32 {
-        assert_eq!(post_send(one.qp, &mut [send_imm(id.into(), &mut one.sge(0, 64), id)]), (0, None));
+        assert_eq!(post_send(one.qp, &mut [send_imm(id.into(), one.sge(0, 64), id)]), (0, None));
     }
     assert_eq!(statuses(&one.poll(5)), (0..5).map(|id| (id, OK)).collect::<Vec<_>>(), "the sender sees nothing of it");
     let came = env.drain(other.cq);
@@ -214,7 +214,7 @@ fn a_completion_queue_that_overflows_fails_its_queue_pair_and_then_every_poll() 
         assert_eq!(env.modify(qp, &super::raw::init_attr(), super::raw::INIT_MASK), 0);
         let one = End::new(&env);
         for id in 0..3 {
-            assert_eq!(post_recv(qp, &mut [receive(id, &mut one.sge(0, 64))]), (0, None));
+            assert_eq!(post_recv(qp, &mut [receive(id, one.sge(0, 64))]), (0, None));
         }
         assert_eq!(env.move_to(qp, QpState::ERR), 0);
         for _ in 0..200 {
@@ -290,14 +290,14 @@ fn the_record_is_off_unless_asked_for_and_bounded_when_on() {
 fn unknown_opcodes_and_negative_counts_are_refused() {
     let fabric = fabric();
     let (one, other) = pair(&env(&fabric, "soft0"));
-    let mut unknown = send(1, &mut one.sge(0, 64));
+    let mut unknown = send(1, one.sge(0, 64));
     unknown.opcode.0 = 77;
     assert_eq!(post_send(one.qp, &mut [unknown]), (22, Some(0)));
-    let mut negative = send(1, &mut one.sge(0, 64));
+    let mut negative = send(1, one.sge(0, 64));
     negative.num_sge = -1;
     assert_eq!(post_send(one.qp, &mut [negative]), (22, Some(0)));
-    let mut nowhere = send(1, &mut one.sge(0, 64));
-    nowhere.sg_list = std::ptr::null_mut();
+    let mut nowhere = send(1, one.sge(0, 64));
+    nowhere.entries.clear();
     assert_eq!(post_send(one.qp, &mut [nowhere]), (22, Some(0)));
     assert!(one.env.drain(one.cq).is_empty());
     one.tear_down();
@@ -314,17 +314,10 @@ fn several_entries_are_gathered_and_scattered() {
         one.write(0, &[1; 10]);
         one.write(100, &[2; 20]);
         one.write(200, &[3; 5]);
-        let mut to = [other.sge(0, 7), other.sge(50, 20), other.sge(100, 100)];
-        let mut request = receive(1, &mut to[0]);
-        request.num_sge = 3;
-        request.sg_list = to.as_mut_ptr();
-        assert_eq!(post_recv(other.qp, &mut [request]), (0, None));
-        let mut from = [one.sge(0, 10), one.sge(100, 20), one.sge(200, 5)];
-        let mut request = send(2, &mut from[0]);
-        request.num_sge = 3;
-        request.sg_list = from.as_mut_ptr();
-        request.send_flags = SendFlags::SIGNALED;
-        assert_eq!(post_send(one.qp, &mut [request]), (0, None));
+        let mut to = [scatter(1, vec![other.sge(0, 7), other.sge(50, 20), other.sge(100, 100)])];
+        assert_eq!(post_recv(other.qp, &mut to), (0, None));
+        let mut from = [gather(2, vec![one.sge(0, 10), one.sge(100, 20), one.sge(200, 5)])];
+        assert_eq!(post_send(one.qp, &mut from), (0, None));
         assert_eq!(other.poll(1)[0].byte_len, 35);
         let got = [other.read(0, 7), other.read(50, 20), other.read(100, 8)].concat();
         let wanted = [vec![1; 10], vec![2; 20], vec![3; 5]].concat();
@@ -391,4 +384,41 @@ fn life(env: &Env) -> bool {
     }
     destroyed(&|| env.close(context));
     refused.get()
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
+
+    /// Whatever the entries are: the receiver holds the sender's bytes as if both were one range.
+    #[test]
+    fn any_entries_carry_the_same_bytes(
+        from in proptest::collection::vec(0..200_u32, 1..6),
+        to in proptest::collection::vec(0..200_u32, 1..6),
+        seed in 0..4_u64,
+    ) {
+        let mode = if seed == 0 { Mode::Prompt } else { Mode::Adversarial { seed } };
+        let fabric = SoftFabric::new(SoftConfig::default().mode(mode)).expect("a free slot");
+        let env = env(&fabric, "soft0");
+        let cap = QpCap { max_send_sge: 6, max_recv_sge: 6, ..CAP };
+        let (one, other) = connect(End::with(&env, cap, |_| ()), End::with(&env, cap, |_| ()));
+        let entries = |end: &End, lengths: &[u32]| -> Vec<_> {
+            lengths.iter().enumerate().map(|(at, length)| end.sge(at * 256, *length)).collect()
+        };
+        let whole = |end: &End, lengths: &[u32]| -> Vec<u8> {
+            lengths.iter().enumerate().flat_map(|(at, length)| end.read(at * 256, *length as usize)).collect()
+        };
+        one.write(0, &(0..2048_u32).map(|at| (at % 251) as u8).collect::<Vec<_>>());
+        assert_eq!(post_recv(other.qp, &mut [scatter(1, entries(&other, &to))]), (0, None));
+        assert_eq!(post_send(one.qp, &mut [gather(2, entries(&one, &from))]), (0, None));
+        let came = other.poll(1)[0];
+        let (sent, room) = (from.iter().sum::<u32>(), to.iter().sum::<u32>());
+        if sent <= room {
+            assert_eq!((came.status, came.byte_len), (OK, sent));
+            assert_eq!(whole(&other, &to)[..sent as usize], whole(&one, &from)[..]);
+        } else {
+            assert_eq!(came.status, WcStatus::LOC_LEN_ERR);
+        }
+        one.tear_down();
+        other.tear_down();
+    }
 }

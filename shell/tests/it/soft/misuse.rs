@@ -37,16 +37,16 @@ fn every_use_of_a_destroyed_handle_is_refused_and_noted() {
     let fabric = fabric();
     let env = env(&fabric, "soft0");
     let one = End::new(&env);
-    let (qp, cq, pd, context, mut entry) = (one.qp, one.cq, one.pd, one.context, one.sge(0, 64));
+    let (qp, cq, pd, context, entry) = (one.qp, one.cq, one.pd, one.context, one.sge(0, 64));
     one.tear_down();
     let mut uses = 0;
     let mut noted = |what: &str| {
         uses += 1;
         assert_eq!(fabric.misuse().len(), uses, "{what}: {:?}", fabric.misuse().last());
     };
-    assert_eq!(post_send(qp, &mut [send(1, &mut entry)]), (EINVAL, Some(0)));
+    assert_eq!(post_send(qp, &mut [send(1, entry)]), (EINVAL, Some(0)));
     noted("post_send");
-    assert_eq!(post_recv(qp, &mut [receive(1, &mut entry)]), (EINVAL, Some(0)));
+    assert_eq!(post_recv(qp, &mut [receive(1, entry)]), (EINVAL, Some(0)));
     noted("post_recv");
     assert_eq!(poll_raw(cq, &mut [Wc::default()]), -EINVAL);
     noted("poll_cq");
@@ -169,5 +169,19 @@ fn limits_are_met_exactly() {
     assert_eq!(pairs.map(|qp| env.destroy_qp(qp)), [0; 2]);
     assert_eq!([env.destroy_cq(cq), env.dealloc_pd(pd)], [0; 2]);
     assert_eq!(super::raw::link_layer(&env, context), LinkLayer::ETHERNET);
+    assert_eq!(env.close(context), 0);
+}
+
+#[test]
+fn the_first_misuses_are_kept_and_no_more() {
+    let fabric = fabric();
+    let env = env(&fabric, "soft0");
+    let context = env.open();
+    let cq = env.create_cq(context, 8);
+    assert_eq!(env.destroy_cq(cq), 0);
+    for _ in 0..2000 {
+        assert_eq!(poll_raw(cq, &mut [Wc::default()]), -EINVAL);
+    }
+    assert_eq!(fabric.misuse().len(), 1024);
     assert_eq!(env.close(context), 0);
 }

@@ -65,4 +65,5 @@ cases! {
     an_empty_message_arrives
     a_queue_pair_may_be_connected_to_itself
     completions_outlive_their_queue_pair
+    a_draining_queue_pair_holds_its_sends_until_it_runs_again
 }

@@ -70,8 +70,8 @@ fn immediates_are_dropped_and_opcodes_are_not_looked_at() {
         let (one, other) = pair(env);
         other.post_receive(1, 0, 4096);
         other.post_receive(2, 4096, 4096);
-        assert_eq!(post_send(one.qp, &mut [send_imm(3, &mut one.sge(0, 4096), 9)]), (0, None));
-        let mut write = send(4, &mut one.sge(0, 4096));
+        assert_eq!(post_send(one.qp, &mut [send_imm(3, one.sge(0, 4096), 9)]), (0, None));
+        let mut write = send(4, one.sge(0, 4096));
         write.opcode = WrOpcode::RDMA_WRITE;
         assert_eq!(post_send(one.qp, &mut [write]), (0, None));
         let came: Vec<_> = other.poll(2).iter().map(|wc| (wc.wr_id, wc.status, wc.immediate())).collect();
@@ -103,7 +103,7 @@ fn a_message_and_its_receive_must_have_equally_many_frames() {
 fn queues_count_frames_and_a_full_one_answers_minus_12_and_names_nothing() {
     each_mode(|_, env| {
         let (one, other) = pair(env);
-        let post = |frames: u32| post_recv(other.qp, &mut [receive(1, &mut other.sge(0, frames * 4096))]);
+        let post = |frames: u32| post_recv(other.qp, &mut [receive(1, other.sge(0, frames * 4096))]);
         assert_eq!(
             [post(8), post(7), post(2), post(1), post(1)],
             [(0, None), (0, None), (-12, None), (0, None), (-12, None)]
@@ -132,7 +132,7 @@ fn a_region_younger_than_init_cannot_be_posted() {
         let mut entry = one.sge(0, 4096);
         entry.lkey = super::raw::key_of(late);
         entry.addr = memory.cast::<u8>().addr() as u64;
-        assert_eq!(post_recv(one.qp, &mut [receive(1, &mut entry)]), (-14, None));
+        assert_eq!(post_recv(one.qp, &mut [receive(1, entry)]), (-14, None));
         assert_eq!(env.dereg_mr(late), 0);
         super::raw::free(memory);
         one.tear_down();

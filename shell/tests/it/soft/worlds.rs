@@ -4,7 +4,7 @@ use bareverbs_core::verbs::{Gid, LinkLayer, PortState, QpState, WcStatus};
 use bareverbs_shell::soft::{GidSlot, LiveCounts, Mode, SoftConfig, SoftDevice, SoftError, SoftFabric};
 
 use super::on_soft::env;
-use super::raw::{self, End, clear_errno, connect, device_names, errno, pair, post_send, send_imm, statuses};
+use super::raw::{self, End, Moved, clear_errno, connect, device_names, errno, pair, post_send, send_imm, statuses};
 
 const OK: WcStatus = WcStatus::SUCCESS;
 
@@ -63,11 +63,11 @@ fn entry_points_of_a_fabric_that_is_gone_answer_with_errors() {
     let fabric = SoftFabric::new(SoftConfig::default()).expect("a free slot");
     let env = env(&fabric, "soft0");
     let one = End::new(&env);
-    let (qp, mut entry) = (one.qp, one.sge(0, 0));
+    let (qp, entry) = (one.qp, one.sge(0, 0));
     one.tear_down();
     drop(env);
     drop(fabric);
-    let (answer, _) = post_send(qp, &mut [raw::send(1, &mut entry)]);
+    let (answer, _) = post_send(qp, &mut [raw::send(1, entry)]);
     assert_ne!(answer, 0);
 }
 
@@ -93,7 +93,7 @@ fn two_devices_reach_each_other_and_number_on_their_own() {
         assert_eq!(one.number(), other.number());
         let (one, other) = connect(one, other);
         other.post_receive(1, 0, 64);
-        assert_eq!(post_send(one.qp, &mut [send_imm(2, &mut one.sge(0, 64), 3)]), (0, None));
+        assert_eq!(post_send(one.qp, &mut [send_imm(2, one.sge(0, 64), 3)]), (0, None));
         assert_eq!(other.poll(1)[0].immediate(), Some(3));
         assert_eq!(statuses(&one.poll(1)), [(2, OK)]);
         one.tear_down();
@@ -222,7 +222,7 @@ fn ends_may_be_on_different_threads() {
                 let Moved(end) = end.whole();
                 let mut got = 0;
                 if first {
-                    assert_eq!(post_send(end.qp, &mut [send_imm(1 << 32, &mut end.sge(40_960, 64), 0)]), (0, None));
+                    assert_eq!(post_send(end.qp, &mut [send_imm(1 << 32, end.sge(40_960, 64), 0)]), (0, None));
                 }
                 while got < ROUNDS {
                     let Some(wc) = end.env.poll_once(end.cq) else {
@@ -236,8 +236,8 @@ fn ends_may_be_on_different_threads() {
                     end.post_receive(wc.wr_id, wc.wr_id as usize * 4096, 64);
                     let number = wc.immediate().expect("each has one") + 1;
                     got += 1;
-                    let mut entry = end.sge(40_960, 64);
-                    assert_eq!(post_send(end.qp, &mut [send_imm(1 << 32, &mut entry, number)]), (0, None));
+                    let entry = end.sge(40_960, 64);
+                    assert_eq!(post_send(end.qp, &mut [send_imm(1 << 32, entry, number)]), (0, None));
                 }
                 Moved(end)
             }
@@ -254,5 +254,3 @@ fn ends_may_be_on_different_threads() {
         assert_eq!(fabric.misuse(), Vec::<String>::new());
     }
 }
-
-use super::raw::Moved;

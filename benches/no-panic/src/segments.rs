@@ -1,0 +1,66 @@
+//! Chunks, windows, and the segment table.
+
+use bareverbs_core::range::AddressRange;
+use bareverbs_core::segments::{
+    Alignment, Chunk, ChunkError, ChunkLimits, Chunks, LimitsError, LocateError, Located, SegmentTable, Window,
+    WindowLimits, Windows, chunks, windows,
+};
+
+use crate::exported;
+
+type Table = SegmentTable<u32, 4096>;
+
+exported! {
+    fn proof_limits(alignment_bytes: u32, max_bytes: u64) -> Result<ChunkLimits, LimitsError> {
+        ChunkLimits::new(Alignment::new(alignment_bytes)?, max_bytes)
+    }
+
+    fn proof_chunks(range: &AddressRange, limits: &ChunkLimits) -> Result<Chunks, ChunkError> {
+        chunks(*range, *limits)
+    }
+
+    fn proof_chunk_count(parts: &Chunks) -> (u32, usize) {
+        (parts.part_count(), parts.len())
+    }
+
+    fn proof_chunk_nth(parts: &mut Chunks, n: usize) -> Option<Chunk> {
+        parts.nth(n)
+    }
+
+    fn proof_chunk_part(parts: &Chunks, index: u32) -> Option<Chunk> {
+        parts.part(index)
+    }
+
+    fn proof_chunk_holding(parts: &Chunks, offset_bytes: u64) -> Option<Chunk> {
+        parts.part_holding(offset_bytes)
+    }
+
+    fn proof_chunk_walk(parts: &mut Chunks) -> (u64, Option<Chunk>) {
+        let last = parts.next_back();
+        (parts.map(|part| u64::from(part.len_bytes)).sum(), last)
+    }
+
+    fn proof_windows(range: &AddressRange, limits: &WindowLimits) -> Result<Windows, ChunkError> {
+        windows(*range, *limits)
+    }
+
+    fn proof_window(windows: &Windows, index: u32) -> Option<Window> {
+        windows.window(index)
+    }
+
+    fn proof_window_holding(windows: &Windows, offset_bytes: u64) -> Option<Window> {
+        windows.window_holding(offset_bytes)
+    }
+
+    fn proof_window_locate(windows: &Windows, asked: &AddressRange) -> Result<Located, LocateError> {
+        windows.locate(*asked)
+    }
+
+    fn proof_look_up(table: &Table, asked: &AddressRange) -> Option<u32> {
+        table.lookup(*asked).map(|row| row.value)
+    }
+
+    fn proof_covering(table: &Table, asked: &AddressRange) -> u64 {
+        table.covering(*asked).map(|row| u64::from(row.value)).sum()
+    }
+}

@@ -1,0 +1,31 @@
+//! What drops could not do, kept by device: the hook is the process's, so each test gives its device a name of its own.
+
+use std::sync::{Mutex, Once, PoisonError};
+
+use bareverbs_shell::objects::report::{DropFailure, set_drop_hook};
+
+static LOG: Mutex<Vec<DropFailure>> = Mutex::new(Vec::new());
+static HOOK: Once = Once::new();
+
+/// Has failures kept from now on.
+pub fn keep() {
+    HOOK.call_once(|| {
+        set_drop_hook(Some(std::sync::Arc::new(|failure: &DropFailure| {
+            LOG.lock().unwrap_or_else(PoisonError::into_inner).push(failure.clone());
+        })));
+    });
+}
+
+/// What drops on this device could not do, in order; it is then forgotten.
+pub fn take(device: &str) -> Vec<DropFailure> {
+    let mut log = LOG.lock().unwrap_or_else(PoisonError::into_inner);
+    log.extract_if(.., |failure| device_of(failure) == device).collect()
+}
+
+fn device_of(failure: &DropFailure) -> &str {
+    match failure {
+        DropFailure::Destroy(error) => &error.device,
+        DropFailure::Quiesce { device, .. } | DropFailure::Leaked { device, .. } => device,
+        other => panic!("a failure that the tests do not know: {other:?}"),
+    }
+}
