@@ -127,7 +127,7 @@ pub fn c4_the_last_to_leave_lets_all_of_the_next_mode_in_together<L: Lock>() {
     ];
     for queue in queues {
         for (held, count) in [(exclusive, 1), (read, 4), (disjoint, 1)] {
-            let lock = L::default();
+            let (lock, inside) = (L::default(), [const { AtomicU32::new(0) }; 3]);
             thread::scope(|threads| {
                 let mut guards: Vec<_> = (0..count).map(|_| lock.enter(held)).collect();
                 let mut waiting = 0;
@@ -136,7 +136,7 @@ pub fn c4_the_last_to_leave_lets_all_of_the_next_mode_in_together<L: Lock>() {
                     .iter()
                     .filter(|(mode, _)| *mode != held || !mode.is_shared())
                 {
-                    let inside: &AtomicU32 = Box::leak(Box::new(AtomicU32::new(0)));
+                    let inside = &inside[*mode as usize];
                     for _ in 0..*together {
                         let lock = &lock;
                         threads.spawn(move || {
@@ -230,7 +230,7 @@ pub fn whoever_waited_behind_one_that_timed_out_joins_the_phase_that_runs<L: Loc
         thread::scope(|threads| {
             let _running = lock.enter(mode);
             let impatient = threads.spawn(|| {
-                lock.enter_within(Mode::Exclusive, Duration::from_millis(50))
+                lock.enter_within(Mode::Exclusive, Duration::from_millis(300))
                     .err()
             });
             until_waiting(&lock, 1);
