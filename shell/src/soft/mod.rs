@@ -14,6 +14,14 @@
 //!   ([`SoftFabric::misuse`]).
 //! - Many fabrics live beside each other, so that tests run in parallel.
 //!
+//! # Where it differs from soft-RoCE, on purpose
+//!
+#![doc = include_str!("differences.md")]
+//!
+//! Each row is asserted on both by the test binary `verbs_conformance`.
+//!
+//! # How it stands
+//!
 //! This folder and the shell's owning handles never import each other: they meet in the table.
 //!
 //! ```
