@@ -50,6 +50,12 @@ differences! {
         device: "receiver `LOC_QP_OP_ERR`",
         why: "hardware says so"
     }
+    ReliableTooLong {
+        what: "an RC message longer than the receive",
+        soft: "receiver `LOC_LEN_ERR`, sender `REM_INV_REQ_ERR`",
+        device: "receiver `LOC_QP_OP_ERR`, sender `REM_OP_ERR`",
+        why: "hardware says so"
+    }
     Resumed {
         what: "sends held while draining (SQD), back in RTS",
         soft: "go out",

@@ -12,6 +12,7 @@ mod limits;
 mod messages;
 #[path = "../raw/mod.rs"]
 mod raw;
+mod reliable;
 mod states;
 mod teardown;
 mod trials;
@@ -67,6 +68,22 @@ cases! {
         posts_in_the_wrong_state_are_refused
         attributes_are_told_back
         a_reset_queue_pair_can_be_connected_anew
+    }
+    reliable {
+        steps_need_the_attributes_of_reliability
+        messages_arrive_in_order_with_their_immediates
+        a_send_waits_for_its_receive
+        a_send_without_a_receive_and_retries_fails_at_once
+        a_send_without_a_receive_fails_when_its_retries_are_used_up
+        a_message_too_long_fails_both_ends
+        a_receive_with_a_wrong_key_fails_both_ends
+        a_send_with_a_wrong_key_fails_the_sender_only
+        a_peer_that_is_gone_is_missed
+        a_peer_that_is_not_connected_is_missed
+        a_peer_in_error_is_missed
+        a_send_goes_out_once_its_peer_is_connected
+        a_reset_queue_pair_is_connected_anew
+        the_error_state_flushes_sends_that_wait
     }
     failures {
         the_error_state_flushes_what_was_posted_and_what_is_posted

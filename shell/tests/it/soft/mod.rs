@@ -8,5 +8,6 @@ mod faults;
 mod misuse;
 #[path = "../../raw/mod.rs"]
 mod raw;
+mod reliable;
 mod thunderbolt;
 mod worlds;
