@@ -3,7 +3,7 @@
 //! The rule this file protects: **a message without its number is never a pass.** It leaves to `sequence` what a number
 //! means.
 
-use crate::link::frame::SendKind;
+use crate::link::bounds::SendKind;
 use crate::link::header::{Checksum, Header, HeaderError};
 use crate::link::rules::{ByteLen, LinkRules};
 use crate::link::sequence::Sequence;

@@ -35,9 +35,10 @@ use core::ptr::{NonNull, null_mut};
 use core::slice;
 use core::sync::atomic::{AtomicBool, Ordering};
 
+use crate::link::bounds::{Bounds, Mismatch, Origin, PostFailure, SendKind};
 use crate::link::rules::ByteLen;
 use crate::link::work_id::{BLOCKS, Blocks, Direction, RENEW_BIT, WorkId};
-use crate::verbs::inline_calls::{Completion, PostError, QueueId, QueuePairCalls, RawErrno};
+use crate::verbs::inline_calls::{Completion, PostError, QueuePairCalls};
 use crate::verbs::{Be32, RecvWr, SendFlags, SendWr, Sge, WrOpcode};
 
 /// What storage is aligned to: the page, 16 KiB on Apple's machines and 4 KiB elsewhere.
@@ -279,35 +280,6 @@ struct Slot<W> {
     entry: Sge,
 }
 
-/// What a send carries besides its frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SendKind {
-    /// Nothing.
-    Plain,
-    /// Immediate data.
-    WithImmediate,
-}
-
-/// Where a ring's completions come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Origin {
-    pub(crate) queue: QueueId,
-    pub(crate) qp_num: u32,
-}
-
-/// How a ring is laid out and bounded.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Bounds {
-    /// From one frame to the next, bytes.
-    pub(crate) frame_bytes: u32,
-    /// Requests that may be in flight, at most the ring's length.
-    pub(crate) depth: u32,
-    /// Requests that one completion may end, without those before it having had one of their own.
-    pub(crate) released_at_once: u32,
-    /// Whether what a completion says of its message's length may be believed.
-    pub(crate) byte_len: ByteLen,
-}
-
 /// A circle of `N` frames (a power of two, at most 32768), each with its request.
 pub(crate) struct Frames<W, const N: usize> {
     slots: [Slot<W>; N],
@@ -329,28 +301,6 @@ pub(crate) struct Frames<W, const N: usize> {
 // SAFETY: the memory is `Send`; the pointers inside the requests point into the ring itself, are written before a post,
 // and are not followed by us.
 unsafe impl<W: Request, const N: usize> Send for Frames<W, N> {}
-
-/// Why a completion ends no request of a ring.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mismatch {
-    /// It came from another completion queue.
-    Queue,
-    /// It is another queue pair's.
-    QueuePair,
-    /// Its number is not that of a request in flight.
-    NotInFlight,
-    /// It is in flight, but so many are before it that completions must be missing.
-    Skipped { skipped: u32 },
-}
-
-/// How a post failed, and what it left behind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PostFailure {
-    /// The first `accepted` are in flight, the others are not.
-    Refused { accepted: u32, raw: RawErrno },
-    /// All may be in flight.
-    Unknown { raw: RawErrno },
-}
 
 impl<W: Request, const N: usize> Frames<W, N> {
     const LENGTH_IS_VALID: () =
@@ -573,7 +523,8 @@ impl<W: Request, const N: usize> Frames<W, N> {
         }
         self.in_flight = posted_after;
         if self.next_id & RENEW_BIT != 0 {
-            self.renew_ids();
+            // Inlined although it is rare: a call here would make callers look at memory again.
+            self.renew_from(&BLOCKS);
         }
         let len_bytes = self.bounds.frame_bytes;
         Ok(Returned { ring: self, wr_id, released, start_bytes: 0, len_bytes })
@@ -613,12 +564,7 @@ impl<W: Request, const N: usize> Frames<W, N> {
     }
 
     /// Goes on in a new block, at the same slot: called with more numbers left than the ring has frames.
-    #[cold]
-    #[inline(never)]
-    fn renew_ids(&mut self) {
-        self.renew_from(&BLOCKS);
-    }
-
+    #[inline]
     fn renew_from(&mut self, blocks: &Blocks) {
         let slot = WorkId::from_raw(self.next_id).slot(N) as u32;
         match blocks.take() {

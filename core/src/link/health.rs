@@ -3,9 +3,9 @@
 //! Hot paths answer a [`Refusal`], which fits a register; what is to be told about it is kept here, and read out at the
 //! very end. (An error type as large as a fault, returned by value, would be built in memory on the good path, too.)
 
+use crate::link::bounds::Mismatch;
 use crate::link::carrier::CarrierError;
 use crate::link::error::{Fault, LinkError};
-use crate::link::frame::Mismatch;
 use crate::link::sequence::{Sequence, SequenceChecker, Verdict};
 use crate::link::work_id::{Direction, WorkId};
 use crate::verbs::inline_calls::Completion;

@@ -3,14 +3,16 @@
 //! The rule this file protects: **after the first fault no frame is handed out and nothing is posted**, while the books
 //! of what is outstanding go on, so that teardown knows what it waits for.
 
+use crate::link::bounds::{Bounds, Origin};
 use crate::link::carrier::Carrier;
 use crate::link::error::{AlreadyStarted, Fault, LinkError, ReceiveError, SendError};
-use crate::link::frame::{self, Bounds, FrameKey, FrameMemory, Frames, HeldMemory, Origin};
+use crate::link::frame::{self, FrameKey, FrameMemory, Frames, HeldMemory};
 use crate::link::header::Checksum;
 use crate::link::health::{Health, Refusal};
 use crate::link::recv_ring::{RecvFrame, RecvRing};
 use crate::link::rules::{LinkSetup, LinkSetupError};
-use crate::link::send_ring::{SendChain, SendFrame, SendRing};
+use crate::link::send_chain::SendChain;
+use crate::link::send_ring::{SendFrame, SendRing};
 use crate::link::sequence::Sequence;
 use crate::link::work_id::{Direction, WorkId};
 use crate::verbs::EventType;
@@ -26,8 +28,6 @@ pub struct Link<C: Carrier, const SEND: usize, const RECV: usize> {
     carrier: C,
     send: SendRing<SEND>,
     recv: RecvRing<RECV>,
-    /// Whether a receive was ever to be posted: from then on the first numbers stand.
-    started: bool,
 }
 
 /// What a completion means.
@@ -86,7 +86,7 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
         let (Some(send), Some(recv)) = (send, recv) else { return Err(LinkSetupError::WorkIdsUsedUp) };
         let send = SendRing::new::<C>(send, rules, tx_start);
         let recv = RecvRing::new(recv, rules, rx_start);
-        let mut link = Self { calls, health: Health::default(), carrier, send, recv, started: false };
+        let mut link = Self { calls, health: Health::default(), carrier, send, recv };
         if let Some(key) = key {
             link.set_key(key);
         }
@@ -104,7 +104,7 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
     /// # Errors
     /// [`AlreadyStarted`] once anything was posted: numbers in use do not change, there is no resynchronising.
     pub const fn set_starts(&mut self, tx_start: Sequence, rx_start: Sequence) -> Result<(), AlreadyStarted> {
-        if self.started || !self.send.frames().is_untouched() {
+        if !self.send.frames().is_untouched() || !self.recv.frames().is_untouched() {
             return Err(AlreadyStarted);
         }
         self.send.set_start(tx_start);
@@ -122,9 +122,10 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
     }
 
     /// Messages to be staged and posted in one call.
-    #[inline]
+    #[inline(always)]
     pub fn chain(&mut self) -> SendChain<'_, C, SEND> {
-        self.send.chain(&mut self.calls, &mut self.health, &self.carrier)
+        let (frames, books) = self.send.parts();
+        SendChain::new(frames, books, &mut self.calls, &mut self.health, &self.carrier)
     }
 
     /// Posts at most `max` receives, of the frames that are not posted; answers how many.
@@ -133,7 +134,6 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
     /// [`ReceiveError`]; those that it counts as accepted are posted.
     #[inline(always)]
     pub fn post_receives(&mut self, max: usize) -> Result<usize, ReceiveError> {
-        self.started = true;
         match max {
             1 => self.recv.post_one(&mut self.calls, &mut self.health),
             _ => self.recv.post(&mut self.calls, &mut self.health, max),

@@ -8,11 +8,11 @@
 //! | file | idea |
 //! |---|---|
 //! | `link` | rings, numbers and health together; completions in, events out |
-//! | `send_ring`, `recv_ring` | one direction each: lengths, signalling, refusals; order |
+//! | `send_ring`, `send_chain`, `recv_ring` | one direction each: lengths, signalling, refusals; order |
 //! | `frame` | bytes that a device writes, and who holds them: the only unsafe code here |
 //! | `carrier`, `header`, `crc32c` | how a number travels |
 //! | `sequence`, `work_id` | what numbers mean |
-//! | `rules`, `error`, `health` | what a fabric demands; what can go wrong, and what it leaves behind |
+//! | `rules`, `bounds`, `error`, `health` | what a fabric demands; what can go wrong, and what it leaves behind |
 //!
 //! Left to others: making and connecting queue pairs, registering memory, waiting, and undoing it all in order.
 //!
@@ -168,8 +168,10 @@ pub mod rules;
 pub mod sequence;
 pub mod work_id;
 
+mod bounds;
 mod health;
 mod recv_ring;
+mod send_chain;
 mod send_ring;
 
 pub use carrier::{Carrier, CarrierError, CarrierKind, Immediate, Raw, ReadError};
@@ -181,6 +183,7 @@ pub use recv_ring::RecvFrame;
 pub use rules::{
     ByteLen, DepthUnit, Geometry, LinkRules, LinkSetup, LinkSetupError, Posting, THUNDERBOLT_FRAME_BYTES, WireLength,
 };
-pub use send_ring::{ChainFrame, Posted, SendChain, SendFrame};
+pub use send_chain::{ChainFrame, Posted, SendChain};
+pub use send_ring::SendFrame;
 pub use sequence::{Sequence, SequenceChecker, Verdict};
 pub use work_id::{Direction, WorkId};

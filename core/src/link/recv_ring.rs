@@ -3,9 +3,10 @@
 //! The rule this file protects: **a frame is handed out only as the message that was to come next.** Anything else is a
 //! fault, and the frame stays in the ring.
 
+use crate::link::bounds::PostFailure;
 use crate::link::carrier::{Arrival, Carrier, Numbered};
 use crate::link::error::{Fault, ReceiveError};
-use crate::link::frame::{Frames, PostFailure, Returned};
+use crate::link::frame::{Frames, Returned};
 use crate::link::health::{Health, Refusal};
 use crate::link::rules::{LinkRules, Posting};
 use crate::link::sequence::{Sequence, SequenceChecker};

@@ -69,6 +69,12 @@ impl CompletionQueue {
         Some(&self.ring[place])
     }
 
+    /// Whether there is nothing to be polled.
+    #[inline]
+    pub(super) const fn is_empty(&self) -> bool {
+        self.put == self.taken
+    }
+
     /// Whether the queue overflowed and what it still held was polled: from then on every poll fails.
     #[inline]
     pub(super) const fn is_dead(&self) -> bool {

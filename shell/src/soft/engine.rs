@@ -2,7 +2,7 @@
 //!
 //! Each function takes one step on one queue pair. When which step is taken is decided in [`crate::soft::schedule`].
 
-use bareverbs_core::verbs::{Be32, QpState, Sge, Wc, WcFlags, WcOpcode, WcStatus, WrOpcode};
+use bareverbs_core::verbs::{Be32, QpState, QpType, Sge, Wc, WcFlags, WcOpcode, WcStatus, WrOpcode};
 
 use crate::soft::bytes::Span;
 use crate::soft::completion::{CompletionQueue, Direction};
@@ -14,7 +14,7 @@ use crate::soft::state::State;
 
 /// A message's bytes, where they are.
 #[derive(Clone, Copy)]
-enum Parts<'message> {
+pub(super) enum Parts<'message> {
     /// In registered memory of the sender's domain.
     Entries { domain: u32, entries: &'message [Sge] },
     /// In the fabric's own memory.
@@ -23,11 +23,21 @@ enum Parts<'message> {
 
 /// A message on its way.
 #[derive(Clone, Copy)]
-struct Message<'message> {
+pub(super) struct Message<'message> {
     parts: Parts<'message>,
     length_bytes: u32,
     immediate: Option<Be32>,
     from_device: u32,
+    kind: QpType,
+}
+
+/// What became of a send that its own end found nothing wrong with.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Sent {
+    /// It is done.
+    Done { arrival: Arrival, status: WcStatus },
+    /// It stays in its queue, to be tried again.
+    Waits,
 }
 
 /// Where a message went: the index of the queue pair whose receive it ended.
@@ -46,7 +56,7 @@ impl State {
                 .peer
                 .and_then(|peer| self.pairs.get(self.find_peer(peer)?))
                 .is_some_and(|peer| hears(peer.state) && peer.receives.waiting() > 0),
-            QpState::RTS => true,
+            QpState::RTS => pair.kind != QpType::RC || self.may_try(index),
             _ => false,
         }
     }
@@ -73,15 +83,20 @@ impl State {
         let pair = self.pairs.get_mut(index)?;
         pair.sends.restore(entries);
         pair.inline = inline;
-        pair.sends.mark_done(|request| request.status = outcome.err().unwrap_or(WcStatus::SUCCESS));
-        if outcome.is_err() {
+        let (arrival, end) = match outcome {
+            Ok(Sent::Done { arrival, status }) => (arrival, status),
+            Ok(Sent::Waits) => return None,
+            Err(status) => (None, status),
+        };
+        pair.sends.mark_done(|request| request.status = end);
+        if end != WcStatus::SUCCESS {
             pair.state = QpState::ERR;
         }
-        outcome.ok().flatten()
+        arrival
     }
 
-    /// Sends a message, or says why the sender's own side cannot.
-    fn send(&mut self, index: u32, request: &SendRequest, parts: Parts<'_>) -> Result<Arrival, WcStatus> {
+    /// Sends a message, or says why it fails.
+    fn send(&mut self, index: u32, request: &SendRequest, parts: Parts<'_>) -> Result<Sent, WcStatus> {
         let pair = self.pairs.get_mut(index).ok_or(WcStatus::GENERAL_ERR)?;
         let device = self.devices.get(pair.device as usize).ok_or(WcStatus::GENERAL_ERR)?;
         let port = device.port(pair.attr.port_num).ok_or(WcStatus::GENERAL_ERR)?;
@@ -97,11 +112,23 @@ impl State {
         if let Parts::Entries { domain, entries } = parts {
             self.regions.check_read(domain, entries)?;
         }
-        let fault = self.faults.on_message();
         let sends = device.is_active(pair.attr.port_num);
-        let message = Message { parts, length_bytes: request.length_bytes, immediate, from_device: pair.device };
-        let Some(mut peer) = pair.peer.filter(|_| sends) else { return Ok(None) };
-        let Some(found) = self.find_peer(peer) else { return Ok(None) };
+        let (length_bytes, from_device, kind) = (request.length_bytes, pair.device, pair.kind);
+        let message = Message { parts, length_bytes, immediate, from_device, kind };
+        if kind == QpType::RC {
+            return self.send_reliably(index, &message);
+        }
+        let peer = pair.peer.filter(|_| sends);
+        let arrival = self.send_unreliably(index, peer, &message);
+        Ok(Sent::Done { arrival, status: WcStatus::SUCCESS })
+    }
+
+    /// Sends a message off; nobody learns whether it arrives.
+    #[inline]
+    fn send_unreliably(&mut self, index: u32, peer: Option<Peer>, message: &Message<'_>) -> Arrival {
+        let fault = self.faults.on_message();
+        let mut peer = peer?;
+        let found = self.find_peer(peer)?;
         if peer.guess != found {
             peer.guess = found;
             if let Some(pair) = self.pairs.get_mut(index) {
@@ -109,14 +136,14 @@ impl State {
             }
         }
         match fault {
-            None if self.faults.held.is_empty() => Ok(self.arrive(found, &message)),
-            fault => Ok(self.arrive_with(fault, peer, found, &message)),
+            None if self.faults.held.is_empty() => self.arrive(found, message),
+            fault => self.arrive_with(fault, peer, found, message),
         }
     }
 
     /// The queue pair that a peer is, if there is one.
     #[inline]
-    fn find_peer(&self, peer: Peer) -> Option<u32> {
+    pub(super) fn find_peer(&self, peer: Peer) -> Option<u32> {
         let is_it = |index: &u32| {
             self.pairs.get(*index).is_some_and(|pair| pair.number == peer.number && pair.device == peer.device)
         };
@@ -168,6 +195,7 @@ impl State {
             length_bytes: held.bytes.len() as u32,
             immediate: held.immediate,
             from_device: held.from_device,
+            kind: QpType::UC,
         };
         self.arrive(found, &message)
     }
@@ -187,10 +215,10 @@ impl State {
 
     /// Lets a message arrive: it ends the next posted receive, or nobody hears of it.
     #[inline]
-    fn arrive(&mut self, index: u32, message: &Message<'_>) -> Arrival {
+    pub(super) fn arrive(&mut self, index: u32, message: &Message<'_>) -> Arrival {
         let pair = self.pairs.get_mut(index)?;
         let device = self.devices.get(pair.device as usize)?;
-        let expected = pair.peer.is_some_and(|peer| peer.device == message.from_device);
+        let expected = pair.peer.is_some_and(|peer| peer.device == message.from_device) && pair.kind == message.kind;
         if !hears(pair.state) || !expected || !device.is_active(pair.attr.port_num) {
             return None;
         }

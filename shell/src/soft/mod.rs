@@ -4,7 +4,7 @@
 //! functions of our own over objects in this process, laid out at full platform size. What runs above cannot tell the
 //! difference, so what is tested here is the code that runs on hardware. It lives in one process.
 //!
-//! It serves unreliable connected queue pairs: SEND, and SEND with immediate. The rules it follows are those that were
+//! It serves connected queue pairs, unreliable and reliable: SEND, and SEND with immediate. The rules it follows are those that were
 //! measured on soft-RoCE; where soft-RoCE is laxer than hardware, it is as strict as hardware.
 //!
 //! - It is deterministic: no threads, no clock, seeded randomness. Work moves inside posts and polls.
@@ -13,6 +13,14 @@
 //! - A handle that was destroyed is known as such: a second destruction, or a use, is answered with EINVAL and noted
 //!   ([`SoftFabric::misuse`]).
 //! - Many fabrics live beside each other, so that tests run in parallel.
+//!
+//! # Where it differs from soft-RoCE, on purpose
+//!
+#![doc = include_str!("differences.md")]
+//!
+//! Each row is asserted on both by the test binary `verbs_conformance`.
+//!
+//! # How it stands
 //!
 //! This folder and the shell's owning handles never import each other: they meet in the table.
 //!
@@ -44,6 +52,7 @@ mod queue_pair;
 mod queue_state;
 mod record;
 mod regions;
+mod reliable;
 mod rng;
 mod schedule;
 mod slab;

@@ -38,6 +38,11 @@ impl Profile {
         self.is_thunderbolt()
     }
 
+    /// Whether there are reliable connected queue pairs.
+    pub(super) const fn has_reliable_service(self) -> bool {
+        !self.is_thunderbolt()
+    }
+
     /// Whether a message has room for immediate data.
     pub(super) const fn carries_immediate(self) -> bool {
         !self.is_thunderbolt()

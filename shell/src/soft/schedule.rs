@@ -5,7 +5,9 @@
 
 use bareverbs_core::verbs::{Be32, QpState, Wc, WcFlags, WcOpcode, WcStatus};
 
+use crate::soft::completion::CompletionQueue;
 use crate::soft::config::Mode;
+use crate::soft::queue_pair::QueuePair;
 use crate::soft::rng::Rng;
 use crate::soft::state::State;
 
@@ -18,6 +20,8 @@ const SCRIBBLE_BYTES: u32 = 64;
 #[derive(Debug)]
 pub(super) struct Schedule {
     adversary: Option<Adversary>,
+    /// Whether a reliable send may be waiting for another try.
+    pub somebody_waits: bool,
 }
 
 #[derive(Debug)]
@@ -32,7 +36,7 @@ impl Schedule {
             Mode::Prompt => None,
             Mode::Adversarial { seed } => Some(Adversary { rng: Rng::new(seed), idle: 0 }),
         };
-        Self { adversary }
+        Self { adversary, somebody_waits: false }
     }
 
     #[inline]
@@ -82,7 +86,7 @@ impl State {
             return;
         }
         let Some(pair) = self.pairs.get(index) else { return };
-        if pair.profile.send_waits_for_receive() {
+        if pair.profile.send_waits_for_receive() || self.schedule.somebody_waits {
             self.settle_all();
         } else if pair.state == QpState::ERR {
             self.settle(index);
@@ -98,23 +102,31 @@ impl State {
 
     /// Before a completion queue is polled.
     #[inline]
-    pub(super) fn before_poll(&mut self) {
+    pub(super) fn before_poll(&mut self, queue: u32) {
         if !self.schedule.is_prompt() {
             self.disturb();
+        } else if self.schedule.somebody_waits && self.queues.get(queue).is_some_and(CompletionQueue::is_empty) {
+            self.try_again(queue);
         }
     }
 
     /// Takes every step that can be taken on one queue pair, and those that follow from them on others.
-    fn settle(&mut self, index: u32) {
+    pub(super) fn settle(&mut self, index: u32) {
         while self.may_transmit(index) {
-            let arrival = self.transmit(index);
-            self.report_send(index);
-            if let Some(arrival) = arrival {
-                while self.report_receive(arrival) {}
-                self.settle_error(arrival);
-            }
+            self.deliver(index);
         }
         self.settle_error(index);
+    }
+
+    /// Takes up the next send of a queue pair, and reports at both ends what came of it.
+    #[inline]
+    pub(super) fn deliver(&mut self, index: u32) {
+        let arrival = self.transmit(index);
+        self.report_send(index);
+        if let Some(arrival) = arrival {
+            while self.report_receive(arrival) {}
+            self.settle_error(arrival);
+        }
     }
 
     /// Flushes what is posted on a queue pair that is in error, and reports all.
@@ -168,7 +180,7 @@ impl State {
             let mut steps = [Step::Transmit; 4];
             let mut count = 0;
             let possible = [
-                (Step::Transmit, self.may_transmit(index)),
+                (Step::Transmit, self.may_transmit(index) || self.pairs.get(index).is_some_and(QueuePair::waits)),
                 (Step::FlushReceive, self.may_flush(index)),
                 (Step::ReportSend, self.pairs.get(index).is_some_and(|pair| pair.sends.can_report())),
                 (Step::ReportReceive, self.pairs.get(index).is_some_and(|pair| pair.receives.can_report())),

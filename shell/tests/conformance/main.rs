@@ -1,23 +1,17 @@
 //! Tests that need something which a machine may lack: an RDMA device, a C compiler. The harness knows at the start what
 //! there is; a test without what it needs counts as ignored, and says why.
 //!
-//! Every case of endpoints and every case of raw verbs runs on the software fabric, promptly and by adversaries, and, where
-//! the system's library has a device with an active port, on that: one source, the same assertions. In the soft-RoCE guest
-//! that is a real kernel's verbs.
+//! Every case of endpoints runs on the software fabric, promptly and by adversaries, and, where the system's library has a
+//! device with an active port, on that: one source, the same assertions. In the soft-RoCE guest that is a real kernel's
+//! verbs. (Verbs without endpoints have a suite of their own, `verbs_conformance`.)
 
-#[path = "../it/soft/conformance.rs"]
-mod conformance;
 mod endpoints;
 mod leaving;
 #[path = "../it/own_process.rs"]
 mod own_process;
 mod picking;
-#[allow(dead_code, unused_imports, reason = "the software fabric's own tests use the rest")]
-#[path = "../it/soft/raw/mod.rs"]
-mod raw;
 mod standin;
 mod standin_cases;
-mod verbs;
 #[path = "../it/world.rs"]
 mod world;
 
@@ -39,11 +33,6 @@ fn main() -> ExitCode {
         let on_system = move || on(&World::system().expect("it was there at the start"), case);
         trials.push(trial(&format!("endpoints::system::{name}"), &system, on_system));
     }
-    trials.extend(verbs::cases().into_iter().map(|(name, case)| {
-        trial(&format!("verbs::system::{name}"), &system, move || {
-            case(&verbs::env(&World::system().expect("a device")))
-        })
-    }));
     trials.extend(picking::cases().into_iter().map(|case| {
         let needs = if case.needs_device { &system } else { &Ok(()) };
         trial(case.name, needs, case.run)

@@ -4,6 +4,7 @@ mod access_lock;
 mod checked_messages;
 mod drop_log;
 mod every_call_refused;
+mod exchange;
 mod gid_choice;
 mod late_writes;
 mod layout_check;

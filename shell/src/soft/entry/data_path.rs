@@ -296,7 +296,7 @@ const DEAD_QUEUE: c_int = -2;
 /// 1. `room` is valid for `most` writes.
 #[inline]
 unsafe fn take_completions(state: &mut State, index: u32, most: c_int, room: *mut Wc) -> c_int {
-    state.before_poll();
+    state.before_poll(index);
     let mut taken = 0;
     while taken < most {
         let Some(completion) = state.take_completion(index) else { break };
