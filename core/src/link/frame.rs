@@ -35,9 +35,10 @@ use core::ptr::{NonNull, null_mut};
 use core::slice;
 use core::sync::atomic::{AtomicBool, Ordering};
 
+use crate::link::bounds::{Bounds, Mismatch, Origin, PostFailure, SendKind};
 use crate::link::rules::ByteLen;
-use crate::link::work_id::{BLOCKS, Direction, RENEW_BIT, WorkId};
-use crate::verbs::inline_calls::{Completion, PostError, QueueId, QueuePairCalls, RawErrno};
+use crate::link::work_id::{BLOCKS, Blocks, Direction, RENEW_BIT, WorkId};
+use crate::verbs::inline_calls::{Completion, PostError, QueuePairCalls};
 use crate::verbs::{Be32, RecvWr, SendFlags, SendWr, Sge, WrOpcode};
 
 /// What storage is aligned to: the page, 16 KiB on Apple's machines and 4 KiB elsewhere.
@@ -279,35 +280,6 @@ struct Slot<W> {
     entry: Sge,
 }
 
-/// What a send carries besides its frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SendKind {
-    /// Nothing.
-    Plain,
-    /// Immediate data.
-    WithImmediate,
-}
-
-/// Where a ring's completions come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Origin {
-    pub(crate) queue: QueueId,
-    pub(crate) qp_num: u32,
-}
-
-/// How a ring is laid out and bounded.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Bounds {
-    /// From one frame to the next, bytes.
-    pub(crate) frame_bytes: u32,
-    /// Requests that may be in flight, at most the ring's length.
-    pub(crate) depth: u32,
-    /// Requests that one completion may end, without those before it having had one of their own.
-    pub(crate) released_at_once: u32,
-    /// Whether what a completion says of its message's length may be believed.
-    pub(crate) byte_len: ByteLen,
-}
-
 /// A circle of `N` frames (a power of two, at most 32768), each with its request.
 pub(crate) struct Frames<W, const N: usize> {
     slots: [Slot<W>; N],
@@ -329,28 +301,6 @@ pub(crate) struct Frames<W, const N: usize> {
 // SAFETY: the memory is `Send`; the pointers inside the requests point into the ring itself, are written before a post,
 // and are not followed by us.
 unsafe impl<W: Request, const N: usize> Send for Frames<W, N> {}
-
-/// Why a completion ends no request of a ring.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mismatch {
-    /// It came from another completion queue.
-    Queue,
-    /// It is another queue pair's.
-    QueuePair,
-    /// Its number is not that of a request in flight.
-    NotInFlight,
-    /// It is in flight, but so many are before it that completions must be missing.
-    Skipped { skipped: u32 },
-}
-
-/// How a post failed, and what it left behind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PostFailure {
-    /// The first `accepted` are in flight, the others are not.
-    Refused { accepted: u32, raw: RawErrno },
-    /// All may be in flight.
-    Unknown { raw: RawErrno },
-}
 
 impl<W: Request, const N: usize> Frames<W, N> {
     const LENGTH_IS_VALID: () =
@@ -414,6 +364,11 @@ impl<W: Request, const N: usize> Frames<W, N> {
             .map(move |place| WorkId::from_raw(self.slot(oldest.wrapping_add(place)).request.wr_id()))
     }
 
+    /// Whether nothing was posted yet. (In a ring's first 2^31 requests: numbers then go on in a new block.)
+    pub(crate) const fn is_untouched(&self) -> bool {
+        self.next_id as u32 == 0 && self.in_flight == 0
+    }
+
     /// How many more requests may be posted now.
     #[inline]
     pub(crate) const fn free(&self) -> u32 {
@@ -429,6 +384,13 @@ impl<W: Request, const N: usize> Frames<W, N> {
         self.limit
     }
 
+    /// Whether another request may be posted after `ahead` others.
+    #[inline(always)]
+    pub(crate) const fn has_vacant(&self, ahead: u32) -> bool {
+        // Both are below 2^17, so the sum is right.
+        self.in_flight.wrapping_add(ahead) < self.limit
+    }
+
     /// The frame whose request comes next, if one may be posted.
     #[inline(always)]
     pub(crate) fn vacant(&mut self) -> Option<Vacant<'_, W, N>> {
@@ -438,8 +400,7 @@ impl<W: Request, const N: usize> Frames<W, N> {
     /// The frame whose request comes after `ahead` others, if that many and one more may be posted.
     #[inline(always)]
     pub(crate) fn vacant_ahead(&mut self, ahead: u32) -> Option<Vacant<'_, W, N>> {
-        // Both are below 2^17, so the sum is right.
-        if self.in_flight.wrapping_add(ahead) >= self.limit {
+        if !self.has_vacant(ahead) {
             return None;
         }
         let wr_id = self.next_id.wrapping_add(u64::from(ahead));
@@ -452,32 +413,50 @@ impl<W: Request, const N: usize> Frames<W, N> {
         if count == 0 {
             return Ok(0);
         }
-        // All pointers of the chain derive from this one, and nothing touches the slots otherwise until the call is over.
-        let slots = self.slots.as_mut_ptr();
-        let slot_of = |wr_id: u64| slots.wrapping_add(WorkId::from_raw(wr_id).slot(N));
-        let mut next = null_mut();
-        for ahead in (0..u64::from(count)).rev() {
-            let wr_id = self.next_id.wrapping_add(ahead);
-            let slot = slot_of(wr_id);
-            // SAFETY: the slot's index was masked to the array's length.
-            let entry = unsafe { &raw mut (*slot).entry };
-            // SAFETY: as before.
-            let request = unsafe { &raw mut (*slot).request };
-            // SAFETY: as before; no other reference to the request exists.
-            unsafe { (*request).aim(wr_id, entry) };
-            // SAFETY: as before.
-            unsafe { (*request).link(next) };
-            next = request;
-        }
-        // SAFETY: 1: the chain lies in `slots`, ends with null after `count` requests, and names their entries. 2: the
-        // entries name frames of `memory`, which outlives the queue pair's use of it (`from_raw_parts`, 2; `HeldMemory`);
-        // they are outside the run (`free`), no token exists (`&mut self`), and from here on they count as in flight, or
-        // were refused for certain.
-        let outcome = unsafe { W::post(calls, next) };
-        for ahead in 0..u64::from(count) {
-            self.slot_mut(self.next_id.wrapping_add(ahead)).request.link(null_mut());
-        }
+        let first = self.aim_chain(count);
+        // SAFETY: 1: the chain lies in `slots`, which nothing touches before the call is over; it ends with null after
+        // `count` requests, and names their entries. 2: the entries name frames of `memory`, which outlives the queue
+        // pair's use of it (`from_raw_parts`, 2; `HeldMemory`); they are outside the run (`free`), no token exists
+        // (`&mut self`), and from here on they count as in flight, or were refused for certain.
+        let outcome = unsafe { W::post(calls, first) };
+        self.unlink(count);
         self.book(outcome, count)
+    }
+
+    /// Numbers and links the next `count` requests, at least one and at most as many as there are; answers the first.
+    fn aim_chain(&mut self, count: u32) -> *mut W {
+        let start = WorkId::from_raw(self.next_id).slot(N);
+        let mut wr_id = self.next_id;
+        // All pointers of the chain derive from this one.
+        let slots = self.slots.as_mut_ptr();
+        let end = slots.wrapping_add(N);
+        let mut slot = slots.wrapping_add(start);
+        // SAFETY: the index was masked to the array's length.
+        let first = unsafe { &raw mut (*slot).request };
+        for left in (0..count).rev() {
+            let following = slot.wrapping_add(1);
+            let following = if following == end { slots } else { following };
+            // SAFETY: `slot` walks round the array and never stands at its end.
+            let entry = unsafe { &raw mut (*slot).entry };
+            // SAFETY: as `slot` does, so does `following`.
+            let next = unsafe { &raw mut (*following).request };
+            // SAFETY: as before; no other reference to the slot exists.
+            let request = unsafe { &mut (*slot).request };
+            request.aim(wr_id, entry);
+            request.link(if left == 0 { null_mut() } else { next });
+            wr_id = wr_id.wrapping_add(1);
+            slot = following;
+        }
+        first
+    }
+
+    /// Puts the next `count` requests back to rest.
+    fn unlink(&mut self, count: u32) {
+        let mut wr_id = self.next_id;
+        for _ in 0..count {
+            self.slot_mut(wr_id).request.link(null_mut());
+            wr_id = wr_id.wrapping_add(1);
+        }
     }
 
     #[inline(always)]
@@ -523,9 +502,10 @@ impl<W: Request, const N: usize> Frames<W, N> {
         })
     }
 
-    /// Ends the request that a completion is of, and those before it.
+    /// Ends the request that a completion is of, and those before it, if they are at most `at_once`; 0 stands for a broken
+    /// link, where the books are kept and no frame is handed out.
     #[inline(always)]
-    pub(crate) fn release(&mut self, completion: Completion<'_>) -> Result<Returned<'_, W, N>, Mismatch> {
+    pub(crate) fn release(&mut self, completion: Completion<'_>, at_once: u32) -> Result<Returned<'_, W, N>, Mismatch> {
         let wr_id = completion.wr_id();
         let posted_after = self.posted_after(wr_id);
         // At least 1 for a request in flight; wraps to more than any limit for one that is not.
@@ -540,25 +520,28 @@ impl<W: Request, const N: usize> Frames<W, N> {
         if self.slot(wr_id).request.wr_id() != wr_id {
             return Err(Mismatch::NotInFlight);
         }
-        if released.wrapping_sub(1) >= self.bounds.released_at_once {
-            return Err(self.mismatch(completion));
+        if released.wrapping_sub(1) >= at_once {
+            return Err(self.not_released(completion, at_once));
         }
         self.in_flight = posted_after;
         if self.next_id & RENEW_BIT != 0 {
-            self.renew_ids();
+            // Inlined although it is rare: a call here would make callers look at memory again.
+            self.renew_from(&BLOCKS);
         }
         let len_bytes = self.bounds.frame_bytes;
         Ok(Returned { ring: self, wr_id, released, start_bytes: 0, len_bytes })
     }
 
-    /// As [`Frames::release`], for the books alone: completions may be missing, and no frame is handed out.
-    pub(crate) fn settle(&mut self, completion: Completion<'_>) -> Result<(), Mismatch> {
+    /// The rare rest of [`Frames::release`]. On a broken link completions may be missing.
+    #[cold]
+    #[inline(never)]
+    fn not_released(&mut self, completion: Completion<'_>, at_once: u32) -> Mismatch {
         match self.mismatch(completion) {
-            Mismatch::Skipped { .. } => {
+            Mismatch::Skipped { .. } if at_once == 0 => {
                 self.in_flight = self.posted_after(completion.wr_id());
-                Ok(())
+                Mismatch::Settled
             }
-            mismatch => Err(mismatch),
+            mismatch => mismatch,
         }
     }
 
@@ -585,10 +568,10 @@ impl<W: Request, const N: usize> Frames<W, N> {
     }
 
     /// Goes on in a new block, at the same slot: called with more numbers left than the ring has frames.
-    #[cold]
-    fn renew_ids(&mut self) {
+    #[inline]
+    fn renew_from(&mut self, blocks: &Blocks) {
         let slot = WorkId::from_raw(self.next_id).slot(N) as u32;
-        match BLOCKS.take() {
+        match blocks.take() {
             Some(block) => self.next_id = WorkId::first_of(W::DIRECTION, block, slot).raw(),
             // Nothing is posted any more, so the block's last number is never passed.
             None => {
@@ -621,19 +604,12 @@ pub(crate) struct Vacant<'ring, W, const N: usize> {
     wr_id: u64,
 }
 
-impl<'ring, W: Request, const N: usize> Vacant<'ring, W, N> {
+impl<W: Request, const N: usize> Vacant<'_, W, N> {
     /// The frame's bytes.
     #[inline(always)]
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: the frame lies in `memory` (`Frames::new`) and is outside the run, and stays so for the borrow (5);
         // `&mut self` makes it the only reference.
-        unsafe { slice::from_raw_parts_mut(self.ring.frame_ptr(self.wr_id), self.ring.bounds.frame_bytes as usize) }
-    }
-
-    /// As [`Vacant::bytes_mut`], for as long as the ring is borrowed.
-    #[inline]
-    pub(crate) fn into_bytes_mut(self) -> &'ring mut [u8] {
-        // SAFETY: as in `bytes_mut`; the token is consumed, and the ring stays borrowed by the result.
         unsafe { slice::from_raw_parts_mut(self.ring.frame_ptr(self.wr_id), self.ring.bounds.frame_bytes as usize) }
     }
 
@@ -751,3 +727,6 @@ impl<'ring, W: Request, const N: usize> Returned<'ring, W, N> {
         self.ring.vacant()
     }
 }
+
+#[cfg(test)]
+mod tests;

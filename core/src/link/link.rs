@@ -3,15 +3,19 @@
 //! The rule this file protects: **after the first fault no frame is handed out and nothing is posted**, while the books
 //! of what is outstanding go on, so that teardown knows what it waits for.
 
+use crate::link::bounds::{Bounds, Origin};
 use crate::link::carrier::Carrier;
-use crate::link::error::{Fault, LinkError, ReceiveError, SendError};
-use crate::link::frame::{self, Bounds, FrameKey, FrameMemory, Frames, HeldMemory, Origin};
+use crate::link::error::{AlreadyStarted, Fault, LinkError, ReceiveError, SendError};
+use crate::link::frame::{self, FrameKey, FrameMemory, Frames, HeldMemory};
+use crate::link::header::Checksum;
 use crate::link::health::{Health, Refusal};
 use crate::link::recv_ring::{RecvFrame, RecvRing};
 use crate::link::rules::{LinkSetup, LinkSetupError};
-use crate::link::send_ring::{SendChain, SendFrame, SendRing};
+use crate::link::send_chain::SendChain;
+use crate::link::send_ring::{SendFrame, SendRing};
 use crate::link::sequence::Sequence;
 use crate::link::work_id::{Direction, WorkId};
+use crate::verbs::EventType;
 use crate::verbs::inline_calls::{Completion, PollError, PostError, QueuePairCalls};
 
 /// One end of a conversation: `SEND` frames to send from, `RECV` to receive into, over one queue pair.
@@ -82,7 +86,8 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
         let (Some(send), Some(recv)) = (send, recv) else { return Err(LinkSetupError::WorkIdsUsedUp) };
         let send = SendRing::new::<C>(send, rules, tx_start);
         let recv = RecvRing::new(recv, rules, rx_start);
-        let mut link = Self { calls, health: Health::default(), carrier, send, recv };
+        let health = Health::new(released_at_once, 1);
+        let mut link = Self { calls, health, carrier, send, recv };
         if let Some(key) = key {
             link.set_key(key);
         }
@@ -95,6 +100,19 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
         self.recv.frames_mut().set_key(key);
     }
 
+    /// Sets the first numbers, where they are agreed on only after the link was made.
+    ///
+    /// # Errors
+    /// [`AlreadyStarted`] once anything was posted: numbers in use do not change, there is no resynchronising.
+    pub const fn set_starts(&mut self, tx_start: Sequence, rx_start: Sequence) -> Result<(), AlreadyStarted> {
+        if !self.send.frames().is_untouched() || !self.recv.frames().is_untouched() {
+            return Err(AlreadyStarted);
+        }
+        self.send.set_start(tx_start);
+        self.recv.set_start(rx_start);
+        Ok(())
+    }
+
     /// The next frame to fill in and post.
     ///
     /// # Errors
@@ -105,17 +123,22 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
     }
 
     /// Messages to be staged and posted in one call.
-    #[inline]
+    #[inline(always)]
     pub fn chain(&mut self) -> SendChain<'_, C, SEND> {
-        self.send.chain(&mut self.calls, &mut self.health, &self.carrier)
+        let (frames, books) = self.send.parts();
+        SendChain::new(frames, books, &mut self.calls, &mut self.health, &self.carrier)
     }
 
     /// Posts at most `max` receives, of the frames that are not posted; answers how many.
     ///
     /// # Errors
     /// [`ReceiveError`]; those that it counts as accepted are posted.
+    #[inline(always)]
     pub fn post_receives(&mut self, max: usize) -> Result<usize, ReceiveError> {
-        self.recv.post(&mut self.calls, &mut self.health, max)
+        match max {
+            1 => self.recv.post_one(&mut self.calls, &mut self.health),
+            _ => self.recv.post(&mut self.calls, &mut self.health, max),
+        }
     }
 
     /// Takes a completion of this link's queue pair.
@@ -126,21 +149,16 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
     #[inline(always)]
     pub fn accept(&mut self, completion: &Completion<'_>) -> Result<Event<'_, RECV>, LinkError> {
         let completion = *completion;
-        let refusal = if self.health.is_broken() {
-            self.settle(completion)
-        } else {
-            match WorkId::from_raw(completion.wr_id()).direction() {
-                Direction::Send => match self.send.accept(&mut self.health, completion) {
-                    Ok(released) => return Ok(Event::Sent { released }),
-                    Err(refusal) => refusal,
-                },
-                Direction::Receive => match self.recv.accept(&mut self.health, &self.carrier, completion) {
-                    Ok(message) => {
-                        return Ok(Event::Received(message.into_frame(&mut self.calls, &mut self.health)));
-                    }
-                    Err(refusal) => refusal,
-                },
-            }
+        // Whether the link is broken is not asked: no completion matches a broken one (`Health::released_at_once`).
+        let refusal = match WorkId::from_raw(completion.wr_id()).direction() {
+            Direction::Send => match self.send.accept(&mut self.health, completion) {
+                Ok(released) => return Ok(Event::Sent { released }),
+                Err(refusal) => refusal,
+            },
+            Direction::Receive => match self.recv.accept(&mut self.health, &self.carrier, completion) {
+                Ok(message) => return Ok(Event::Received(message.into_frame(&mut self.calls, &mut self.health))),
+                Err(refusal) => refusal,
+            },
         };
         match refusal {
             Refusal::Drained(direction) => Ok(Event::Drained(direction)),
@@ -148,23 +166,14 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
         }
     }
 
-    /// Keeps the books of a link that hands out nothing any more.
-    #[cold]
-    #[inline(never)]
-    fn settle(&mut self, completion: Completion<'_>) -> Refusal {
-        let settled = match WorkId::from_raw(completion.wr_id()).direction() {
-            Direction::Send => self.send.frames_mut().settle(completion),
-            Direction::Receive => self.recv.frames_mut().settle(completion),
-        };
-        match settled {
-            Ok(()) => Refusal::Broken,
-            Err(mismatch) => self.health.mismatched(completion, mismatch),
-        }
-    }
-
     /// Breaks the link because polling its completion queue failed: completions are lost.
     pub fn break_with(&mut self, error: PollError) {
         self.health.break_now(Fault::Poll(error));
+    }
+
+    /// Breaks for what the device reported on its own.
+    pub fn break_for_event(&mut self, event: EventType) {
+        self.health.break_now(Fault::Device { event });
     }
 
     /// Posts a queue's teardown marker, for a queue pair in the error state; the link takes no more posts. Its completion
@@ -205,6 +214,11 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
     /// The number of the next message to come.
     pub const fn expected_sequence(&self) -> Sequence {
         self.recv.expected()
+    }
+
+    /// Whether payloads carry a checksum.
+    pub fn checksum(&self) -> Checksum {
+        self.carrier.checksum()
     }
 
     /// Sends that may be in flight at once.

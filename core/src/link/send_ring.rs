@@ -4,11 +4,12 @@
 //! frame the next frame. And a caller that follows [`SendFrame::post_more`] with a [`SendFrame::post`] gets every frame
 //! back: every s-th send is signalled, the last that fits, and the last before idle.
 
+use crate::link::bounds::PostFailure;
 use crate::link::carrier::Carrier;
 use crate::link::error::{Fault, SendError};
-use crate::link::frame::{Frames, PostFailure, Vacant};
+use crate::link::frame::{Frames, Vacant};
 use crate::link::health::{Health, Refusal};
-use crate::link::rules::{LinkRules, Posting, WireLength};
+use crate::link::rules::{LinkRules, WireLength};
 use crate::link::sequence::Sequence;
 use crate::link::work_id::Direction;
 use crate::verbs::inline_calls::{Completion, QueuePairCalls};
@@ -29,10 +30,10 @@ pub(crate) struct SendBooks {
     /// The number of the next message.
     pub(crate) next: Sequence,
     /// Sends since the last signalled one.
-    unsignalled: u32,
+    pub(super) unsignalled: u32,
     /// Whether requests go out as long as their message, and not inline: the common case, decided by one look.
     plain: bool,
-    rules: LinkRules,
+    pub(super) rules: LinkRules,
 }
 
 /// Frames and books of one direction.
@@ -63,6 +64,11 @@ impl<const N: usize> SendRing<N> {
         self.frames
     }
 
+    /// Sets the number of the next message; for a ring of which nothing was posted.
+    pub(crate) const fn set_start(&mut self, start: Sequence) {
+        self.books.next = start;
+    }
+
     pub(crate) const fn next_sequence(&self) -> Sequence {
         self.books.next
     }
@@ -75,8 +81,8 @@ impl<const N: usize> SendRing<N> {
         health: &'link mut Health,
         carrier: &'link C,
     ) -> Result<SendFrame<'link, C, N>, SendError> {
-        if health.is_broken() || self.frames.free() == 0 {
-            return Err(self.no_frame(health));
+        if health.is_broken() || !self.frames.has_vacant(0) {
+            return Err(no_frame(&self.frames, health));
         }
         match self.frames.vacant() {
             Some(vacant) => Ok(SendFrame { vacant, books: &mut self.books, calls, health, carrier }),
@@ -85,26 +91,16 @@ impl<const N: usize> SendRing<N> {
         }
     }
 
-    #[cold]
-    fn no_frame(&self, health: &Health) -> SendError {
-        no_frame(&self.frames, health)
-    }
-
-    /// A chain to fill in.
-    pub(crate) fn chain<'link, C: Carrier>(
-        &'link mut self,
-        calls: &'link mut QueuePairCalls,
-        health: &'link mut Health,
-        carrier: &'link C,
-    ) -> SendChain<'link, C, N> {
-        let unsignalled = self.books.unsignalled;
-        SendChain { frames: &mut self.frames, books: &mut self.books, calls, health, carrier, staged: 0, unsignalled }
+    /// Frames and books, for a chain.
+    #[inline(always)]
+    pub(crate) const fn parts(&mut self) -> (&mut Frames<SendWr, N>, &mut SendBooks) {
+        (&mut self.frames, &mut self.books)
     }
 
     /// How many frames a completion gave back.
     #[inline(always)]
     pub(crate) fn accept(&mut self, health: &mut Health, completion: Completion<'_>) -> Result<u32, Refusal> {
-        let released = match self.frames.release(completion) {
+        let released = match self.frames.release(completion, health.released_at_once(Direction::Send)) {
             Ok(returned) => returned.released(),
             Err(mismatch) => return Err(health.mismatched(completion, mismatch)),
         };
@@ -115,20 +111,45 @@ impl<const N: usize> SendRing<N> {
     }
 }
 
+/// Why there is no frame; the numbers are in the ring and the health (see `health`).
+#[derive(Clone, Copy)]
+enum NoFrame {
+    Broken,
+    Unregistered,
+    WorkIdsUsedUp,
+    Full,
+}
+
 #[cold]
-fn no_frame<const N: usize>(frames: &Frames<SendWr, N>, health: &Health) -> SendError {
-    match health.cause() {
-        Some(cause) => SendError::Broken { cause },
-        None if !frames.has_key() => SendError::Unregistered,
-        None if frames.limit() == 0 => SendError::WorkIdsUsedUp,
-        None => SendError::Full { depth: frames.limit() },
+#[inline(never)]
+fn why_no_frame<const N: usize>(frames: &Frames<SendWr, N>, health: &Health) -> NoFrame {
+    if health.is_broken() {
+        NoFrame::Broken
+    } else if !frames.has_key() {
+        NoFrame::Unregistered
+    } else if frames.limit() == 0 {
+        NoFrame::WorkIdsUsedUp
+    } else {
+        NoFrame::Full
+    }
+}
+
+#[inline(always)]
+pub(super) fn no_frame<const N: usize>(frames: &Frames<SendWr, N>, health: &Health) -> SendError {
+    let full = SendError::Full { depth: frames.limit() };
+    match why_no_frame(frames, health) {
+        // A broken link has a cause.
+        NoFrame::Broken => health.cause().map_or(full, |cause| SendError::Broken { cause }),
+        NoFrame::Unregistered => SendError::Unregistered,
+        NoFrame::WorkIdsUsedUp => SendError::WorkIdsUsedUp,
+        NoFrame::Full => full,
     }
 }
 
 /// What a post failed with; breaks the link if nobody knows what was accepted.
 #[cold]
 #[inline(never)]
-fn failed(failure: PostFailure, accepted_before: u32, health: &mut Health) -> SendError {
+pub(super) fn failed(failure: PostFailure, accepted_before: u32, health: &mut Health) -> SendError {
     match failure {
         PostFailure::Refused { accepted, raw } => {
             SendError::Refused { accepted: accepted.wrapping_add(accepted_before), raw }
@@ -143,31 +164,25 @@ fn failed(failure: PostFailure, accepted_before: u32, health: &mut Health) -> Se
 
 /// Bytes of payload that a frame has room for.
 #[inline(always)]
-fn room_bytes<C: Carrier, const N: usize>(frames: &Frames<SendWr, N>) -> u32 {
+pub(super) fn room_bytes<C: Carrier, const N: usize>(frames: &Frames<SendWr, N>) -> u32 {
     frames.bounds().frame_bytes.saturating_sub(C::ROOM_BYTES)
 }
 
 #[cold]
-fn too_long(payload_bytes: usize, room_bytes: u32) -> SendError {
+pub(super) fn too_long(payload_bytes: usize, room_bytes: u32) -> SendError {
     SendError::TooLong { got_bytes: payload_bytes as u64, room_bytes }
 }
 
 impl SendBooks {
-    /// Stamps the number and writes the request; answers whether it is signalled.
+    /// Stamps the number and writes the request.
     #[inline(always)]
-    fn prepare<C: Carrier, const N: usize>(
+    pub(super) fn prepare<C: Carrier, const N: usize>(
         &self,
         vacant: &mut Vacant<'_, SendWr, N>,
         carrier: &C,
         message: Message,
-    ) -> bool {
-        let Message { sequence, payload_bytes, ahead, unsignalled, follow } = message;
-        let signalled = match follow {
-            Follow::Idle => true,
-            Follow::More => {
-                unsignalled.wrapping_add(1) >= self.rules.signal_every || vacant.ring().free() == ahead.wrapping_add(1)
-            }
-        };
+    ) {
+        let Message { sequence, payload_bytes, signalled } = message;
         let flags = if signalled { SendFlags::SIGNALED } else { SendFlags::empty() };
         let immediate = carrier.stamp(vacant.bytes_mut(), sequence, payload_bytes);
         let message_bytes = C::ROOM_BYTES.wrapping_add(payload_bytes);
@@ -180,7 +195,6 @@ impl SendBooks {
             flags | more_flags
         };
         vacant.set_request(immediate, flags);
-        signalled
     }
 
     /// Whole frames, and what goes inline: bytes on the wire, and the flags that they ask for.
@@ -194,14 +208,10 @@ impl SendBooks {
 }
 
 /// What is to be written into a frame and its request.
-struct Message {
-    sequence: Sequence,
-    payload_bytes: u32,
-    /// Messages staged before it.
-    ahead: u32,
-    /// Sends before it since the last signalled one.
-    unsignalled: u32,
-    follow: Follow,
+pub(super) struct Message {
+    pub(super) sequence: Sequence,
+    pub(super) payload_bytes: u32,
+    pub(super) signalled: bool,
 }
 
 /// A frame to fill in and post. Dropping it changes nothing: the frame is the next one again.
@@ -251,139 +261,24 @@ impl<C: Carrier, const N: usize> SendFrame<'_, C, N> {
     fn post_following(self, payload_bytes: usize, follow: Follow) -> Result<Sequence, SendError> {
         let Self { mut vacant, books, calls, health, carrier } = self;
         let sequence = books.next;
-        let unsignalled = books.unsignalled;
         let room_bytes = room_bytes::<C, N>(vacant.ring());
         if payload_bytes > room_bytes as usize {
             return Err(too_long(payload_bytes, room_bytes));
         }
         let payload_bytes = payload_bytes as u32;
-        let signalled =
-            books.prepare(&mut vacant, carrier, Message { sequence, payload_bytes, ahead: 0, unsignalled, follow });
+        let signalled = match follow {
+            Follow::Idle => true,
+            // Every so often, and when it takes the last free place.
+            Follow::More => {
+                books.unsignalled.wrapping_add(1) >= books.rules.signal_every || !vacant.ring().has_vacant(1)
+            }
+        };
+        books.prepare(&mut vacant, carrier, Message { sequence, payload_bytes, signalled });
         if let Err(failure) = vacant.post(calls) {
             return Err(failed(failure, 0, health));
         }
         books.next = books.next.next();
         books.unsignalled = if signalled { 0 } else { books.unsignalled.wrapping_add(1) };
-        Ok(sequence)
-    }
-}
-
-/// What a chain posted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
-pub struct Posted {
-    /// The first message's number; the next free one when nothing was staged.
-    pub first: Sequence,
-    /// How many messages.
-    pub count: u32,
-}
-
-/// Messages that are staged one after the other and posted in one call. Dropping it posts nothing: the frames are the
-/// next ones again.
-pub struct SendChain<'link, C: Carrier, const N: usize> {
-    frames: &'link mut Frames<SendWr, N>,
-    books: &'link mut SendBooks,
-    calls: &'link mut QueuePairCalls,
-    health: &'link mut Health,
-    carrier: &'link C,
-    staged: u32,
-    /// Sends since the last signalled one, the staged ones included.
-    unsignalled: u32,
-}
-
-impl<'link, C: Carrier, const N: usize> SendChain<'link, C, N> {
-    /// The next frame to fill in and stage.
-    ///
-    /// # Errors
-    /// [`SendError::Full`], [`SendError::Unregistered`], [`SendError::Broken`]; what was staged stays staged.
-    #[inline(always)]
-    pub fn next_frame(&mut self) -> Result<ChainFrame<'_, 'link, C, N>, SendError> {
-        if self.health.is_broken() || self.frames.free() <= self.staged {
-            return Err(no_frame(self.frames, self.health));
-        }
-        Ok(ChainFrame { chain: self })
-    }
-
-    /// How many messages are staged.
-    pub const fn staged(&self) -> u32 {
-        self.staged
-    }
-
-    /// Posts what was staged: in one call, or one by one where the fabric demands it. The last one is signalled.
-    ///
-    /// # Errors
-    /// [`SendError::Refused`]: the first `accepted` messages are in flight, the others are not and used up no number.
-    /// [`SendError::Broken`]: the provider does not say what it did, the link is broken.
-    pub fn post(self) -> Result<Posted, SendError> {
-        let Self { frames, books, calls, health, staged, .. } = self;
-        let first = books.next;
-        if let Some(last) = staged.checked_sub(1) {
-            frames.signal_ahead(last);
-        }
-        let at_once = match books.rules.posting {
-            Posting::Chained => staged,
-            Posting::OneAtATime => 1,
-        };
-        let mut count = 0;
-        while count < staged {
-            match frames.post_chain(calls, at_once) {
-                // Unreachable: what was staged fitted.
-                Ok(0) => break,
-                Ok(posted) => count = count.wrapping_add(posted),
-                Err(failure) => {
-                    if let PostFailure::Refused { accepted, .. } = failure {
-                        books.next = first.plus(count.wrapping_add(accepted));
-                    }
-                    // Signalling starts anew: what was accepted may lack its signalled end.
-                    books.unsignalled = books.rules.signal_every;
-                    return Err(failed(failure, count, health));
-                }
-            }
-        }
-        books.next = first.plus(count);
-        books.unsignalled = if count == 0 { books.unsignalled } else { 0 };
-        Ok(Posted { first, count })
-    }
-}
-
-/// A frame of a chain, to fill in and stage. Dropping it changes nothing.
-pub struct ChainFrame<'chain, 'link, C: Carrier, const N: usize> {
-    chain: &'chain mut SendChain<'link, C, N>,
-}
-
-impl<C: Carrier, const N: usize> ChainFrame<'_, '_, C, N> {
-    /// The payload's room, with whatever was in it last.
-    #[inline(always)]
-    pub fn payload_mut(&mut self) -> &mut [u8] {
-        match self.chain.frames.vacant_ahead(self.chain.staged) {
-            Some(vacant) => vacant.into_bytes_mut().get_mut(C::ROOM_BYTES as usize..).unwrap_or_default(),
-            // Unreachable: there was a free one.
-            None => Default::default(),
-        }
-    }
-
-    /// Stages the first `payload_bytes` of the payload; answers the number that the message will have.
-    ///
-    /// # Errors
-    /// [`SendError::TooLong`]: nothing was staged.
-    #[inline(always)]
-    pub fn stage(self, payload_bytes: usize) -> Result<Sequence, SendError> {
-        let SendChain { frames, books, carrier, staged, unsignalled, .. } = self.chain;
-        let room_bytes = room_bytes::<C, N>(frames);
-        if payload_bytes > room_bytes as usize {
-            return Err(too_long(payload_bytes, room_bytes));
-        }
-        let payload_bytes = payload_bytes as u32;
-        let sequence = books.next.plus(*staged);
-        let Some(mut vacant) = frames.vacant_ahead(*staged) else {
-            // Unreachable: there was a free one.
-            return Err(SendError::Full { depth: *staged });
-        };
-        let message =
-            Message { sequence, payload_bytes, ahead: *staged, unsignalled: *unsignalled, follow: Follow::More };
-        let signalled = books.prepare(&mut vacant, *carrier, message);
-        *unsignalled = if signalled { 0 } else { unsignalled.wrapping_add(1) };
-        *staged = staged.wrapping_add(1);
         Ok(sequence)
     }
 }
