@@ -76,9 +76,9 @@ differences! {
     }
     NoRoute {
         what: "RTR towards a GID to which no route leads",
-        soft: "110 (ETIMEDOUT), as for one that does not answer",
-        device: "19 (ENODEV); 110 for one that does not answer",
-        why: "there are no routes in one process"
+        soft: "110 (ETIMEDOUT)",
+        device: "19 (ENODEV)",
+        why: "no routes in one process: it is as one that does not answer"
     }
     RefusedPost {
         what: "`bad_wr` of a post in the wrong state (22)",
