@@ -1,4 +1,9 @@
 //! The table of entry points that a fabric supplies.
+//!
+//! # Safety
+//!
+//! This file guarantees that each entry point of the table is the software fabric's own for that name.
+#![allow(unsafe_code)]
 
 use std::ffi::c_char;
 use std::sync::Arc;
@@ -7,7 +12,7 @@ use bareverbs_core::verbs::WcStatus;
 
 use crate::soft::entry::slots::{SlotEntries, entries};
 use crate::soft::entry::{devices, events, memory, queries, queues};
-use crate::symbols::Symbols;
+use crate::symbols::{SymbolTable, Symbols};
 
 /// The table of the fabric in a slot, without the optional entry points named in `missing`.
 ///
@@ -15,7 +20,7 @@ use crate::symbols::Symbols;
 pub(super) fn symbols(slot: u32, library: Arc<str>, missing: &[&str]) -> Symbols {
     let SlotEntries { get_device_list, free_device_list, fork_init } = entries(slot);
     let has = |name: &str| !missing.contains(&name);
-    Symbols {
+    let table = SymbolTable {
         library,
         get_device_list,
         free_device_list,
@@ -48,7 +53,9 @@ pub(super) fn symbols(slot: u32, library: Arc<str>, missing: &[&str]) -> Symbols
         get_device_guid: has("ibv_get_device_guid").then_some(devices::get_device_guid),
         fork_init: has("ibv_fork_init").then_some(fork_init),
         query_gid_ex: has("_ibv_query_gid_ex").then_some(queries::query_gid_ex),
-    }
+    };
+    // SAFETY: 1: each answers as the header says, whatever handle it is given. 2: they are functions of this program.
+    unsafe { Symbols::new(table) }
 }
 
 extern "C" fn wc_status_str(status: WcStatus) -> *const c_char {
