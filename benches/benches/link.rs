@@ -48,7 +48,9 @@ fn bench(group: &mut BenchmarkGroup<'_, WallTime>, name: &str, side: &mut impl S
 }
 
 /// What is compared: the group's name, what a link does, and what C does, by name.
-const GROUPS: &[(&str, Work, &[(&str, Work)])] = &[
+type Group = (&'static str, Work, &'static [(&'static str, Work)]);
+
+const GROUPS: &[Group] = &[
     ("post one", Work::Post, &[("c, same books", Work::Post), ("c, filling", Work::FillAndPost)]),
     ("post one of many", Work::PostMore, &[("c, same books", Work::PostMore), ("c, filling", Work::FillAndPost)]),
     ("chain of 16", Work::Chain, &[("c, same books", Work::Chain), ("c, filling", Work::FillAndPostChain)]),

@@ -43,6 +43,8 @@ pub(crate) enum Mismatch {
     NotInFlight,
     /// It is in flight, but so many are before it that completions must be missing.
     Skipped { skipped: u32 },
+    /// It did end one, for the books of a broken link; no frame is handed out.
+    Settled,
 }
 
 /// How a post failed, and what it left behind.

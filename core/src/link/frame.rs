@@ -387,7 +387,8 @@ impl<W: Request, const N: usize> Frames<W, N> {
     /// Whether another request may be posted after `ahead` others.
     #[inline(always)]
     pub(crate) const fn has_vacant(&self, ahead: u32) -> bool {
-        self.free() > ahead
+        // Both are below 2^17, so the sum is right.
+        self.in_flight.wrapping_add(ahead) < self.limit
     }
 
     /// The frame whose request comes next, if one may be posted.
@@ -501,9 +502,10 @@ impl<W: Request, const N: usize> Frames<W, N> {
         })
     }
 
-    /// Ends the request that a completion is of, and those before it.
+    /// Ends the request that a completion is of, and those before it, if they are at most `at_once`; 0 stands for a broken
+    /// link, where the books are kept and no frame is handed out.
     #[inline(always)]
-    pub(crate) fn release(&mut self, completion: Completion<'_>) -> Result<Returned<'_, W, N>, Mismatch> {
+    pub(crate) fn release(&mut self, completion: Completion<'_>, at_once: u32) -> Result<Returned<'_, W, N>, Mismatch> {
         let wr_id = completion.wr_id();
         let posted_after = self.posted_after(wr_id);
         // At least 1 for a request in flight; wraps to more than any limit for one that is not.
@@ -518,8 +520,8 @@ impl<W: Request, const N: usize> Frames<W, N> {
         if self.slot(wr_id).request.wr_id() != wr_id {
             return Err(Mismatch::NotInFlight);
         }
-        if released.wrapping_sub(1) >= self.bounds.released_at_once {
-            return Err(self.mismatch(completion));
+        if released.wrapping_sub(1) >= at_once {
+            return Err(self.not_released(completion, at_once));
         }
         self.in_flight = posted_after;
         if self.next_id & RENEW_BIT != 0 {
@@ -530,14 +532,16 @@ impl<W: Request, const N: usize> Frames<W, N> {
         Ok(Returned { ring: self, wr_id, released, start_bytes: 0, len_bytes })
     }
 
-    /// As [`Frames::release`], for the books alone: completions may be missing, and no frame is handed out.
-    pub(crate) fn settle(&mut self, completion: Completion<'_>) -> Result<(), Mismatch> {
+    /// The rare rest of [`Frames::release`]. On a broken link completions may be missing.
+    #[cold]
+    #[inline(never)]
+    fn not_released(&mut self, completion: Completion<'_>, at_once: u32) -> Mismatch {
         match self.mismatch(completion) {
-            Mismatch::Skipped { .. } => {
+            Mismatch::Skipped { .. } if at_once == 0 => {
                 self.in_flight = self.posted_after(completion.wr_id());
-                Ok(())
+                Mismatch::Settled
             }
-            mismatch => Err(mismatch),
+            mismatch => mismatch,
         }
     }
 

@@ -11,10 +11,14 @@ use crate::link::work_id::{Direction, WorkId};
 use crate::verbs::inline_calls::Completion;
 
 /// The state of a link, apart from its rings.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Health {
     /// Whether there is a cause: one byte to look at.
     broken: bool,
+    /// Requests that one send completion may end; 0 once broken, so that completions need no other look.
+    sends_at_once: u32,
+    /// As much for receives.
+    receives_at_once: u32,
     cause: Option<Fault>,
     send_drained: bool,
     receive_drained: bool,
@@ -34,6 +38,21 @@ pub(crate) enum Refusal {
 }
 
 impl Health {
+    /// Of a link that nothing is wrong with, whose completions may end so many requests.
+    pub(crate) const fn new(sends_at_once: u32, receives_at_once: u32) -> Self {
+        let (send_drained, receive_drained) = (false, false);
+        Self { broken: false, sends_at_once, receives_at_once, cause: None, send_drained, receive_drained }
+    }
+
+    /// Requests that one completion may end: none once the link is broken.
+    #[inline(always)]
+    pub(crate) const fn released_at_once(&self, direction: Direction) -> u32 {
+        match direction {
+            Direction::Send => self.sends_at_once,
+            Direction::Receive => self.receives_at_once,
+        }
+    }
+
     #[inline]
     pub(crate) const fn cause(&self) -> Option<Fault> {
         self.cause
@@ -53,6 +72,7 @@ impl Health {
             None => {
                 self.cause = Some(fault);
                 self.broken = true;
+                (self.sends_at_once, self.receives_at_once) = (0, 0);
                 Refusal::Fault
             }
         }
@@ -107,6 +127,7 @@ impl Health {
                 Refusal::Drained(direction)
             }
             (Mismatch::NotInFlight, None) => self.break_now(Fault::UnknownId { wr_id }),
+            (Mismatch::Settled, None) => Refusal::Broken,
             (Mismatch::Skipped { skipped }, None) => self.break_now(Fault::Skipped { wr_id, skipped }),
         }
     }

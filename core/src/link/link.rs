@@ -86,7 +86,8 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
         let (Some(send), Some(recv)) = (send, recv) else { return Err(LinkSetupError::WorkIdsUsedUp) };
         let send = SendRing::new::<C>(send, rules, tx_start);
         let recv = RecvRing::new(recv, rules, rx_start);
-        let mut link = Self { calls, health: Health::default(), carrier, send, recv };
+        let health = Health::new(released_at_once, 1);
+        let mut link = Self { calls, health, carrier, send, recv };
         if let Some(key) = key {
             link.set_key(key);
         }
@@ -148,39 +149,20 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
     #[inline(always)]
     pub fn accept(&mut self, completion: &Completion<'_>) -> Result<Event<'_, RECV>, LinkError> {
         let completion = *completion;
-        let refusal = if self.health.is_broken() {
-            self.settle(completion)
-        } else {
-            match WorkId::from_raw(completion.wr_id()).direction() {
-                Direction::Send => match self.send.accept(&mut self.health, completion) {
-                    Ok(released) => return Ok(Event::Sent { released }),
-                    Err(refusal) => refusal,
-                },
-                Direction::Receive => match self.recv.accept(&mut self.health, &self.carrier, completion) {
-                    Ok(message) => {
-                        return Ok(Event::Received(message.into_frame(&mut self.calls, &mut self.health)));
-                    }
-                    Err(refusal) => refusal,
-                },
-            }
+        // Whether the link is broken is not asked: no completion matches a broken one (`Health::released_at_once`).
+        let refusal = match WorkId::from_raw(completion.wr_id()).direction() {
+            Direction::Send => match self.send.accept(&mut self.health, completion) {
+                Ok(released) => return Ok(Event::Sent { released }),
+                Err(refusal) => refusal,
+            },
+            Direction::Receive => match self.recv.accept(&mut self.health, &self.carrier, completion) {
+                Ok(message) => return Ok(Event::Received(message.into_frame(&mut self.calls, &mut self.health))),
+                Err(refusal) => refusal,
+            },
         };
         match refusal {
             Refusal::Drained(direction) => Ok(Event::Drained(direction)),
             refusal => Err(self.health.error(refusal, completion, self.calls.qp_num())),
-        }
-    }
-
-    /// Keeps the books of a link that hands out nothing any more.
-    #[cold]
-    #[inline(never)]
-    fn settle(&mut self, completion: Completion<'_>) -> Refusal {
-        let settled = match WorkId::from_raw(completion.wr_id()).direction() {
-            Direction::Send => self.send.frames_mut().settle(completion),
-            Direction::Receive => self.recv.frames_mut().settle(completion),
-        };
-        match settled {
-            Ok(()) => Refusal::Broken,
-            Err(mismatch) => self.health.mismatched(completion, mismatch),
         }
     }
 

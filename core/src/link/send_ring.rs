@@ -100,7 +100,7 @@ impl<const N: usize> SendRing<N> {
     /// How many frames a completion gave back.
     #[inline(always)]
     pub(crate) fn accept(&mut self, health: &mut Health, completion: Completion<'_>) -> Result<u32, Refusal> {
-        let released = match self.frames.release(completion) {
+        let released = match self.frames.release(completion, health.released_at_once(Direction::Send)) {
             Ok(returned) => returned.released(),
             Err(mismatch) => return Err(health.mismatched(completion, mismatch)),
         };

@@ -91,6 +91,8 @@ pub struct Endpoint<C: Carrier, const SEND: usize, const RECV: usize> {
     gid: Option<GidInfo>,
     qp_num: u32,
     stage: Stage,
+    /// Whether only the thread that opened the device may post and poll.
+    one_thread: bool,
     /// Fatal events of the device that this endpoint has heeded.
     fatal_seen: u32,
 }
@@ -173,6 +175,7 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
         let link = Link::new(carrier, calls, memory, setup).map_err(Error::Link)?;
         let qp_num = queue_pair.qp_num();
         let fatal_seen = context.fatal_count();
+        let one_thread = context.is_for_one_thread();
         let plumbing = Plumbing {
             region: Some(region),
             queue_pair: Some(queue_pair),
@@ -184,7 +187,19 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
         };
         let psn = config.queue_pair.psn.choose(port.link_layer(), random_bits());
         let first_sequence = config.tx_start.unwrap_or_else(|| Sequence::new(random_bits()));
-        Ok(Self { link, plumbing, config, port, psn, first_sequence, gid, qp_num, stage: Stage::Fresh, fatal_seen })
+        Ok(Self {
+            link,
+            plumbing,
+            config,
+            port,
+            psn,
+            first_sequence,
+            gid,
+            qp_num,
+            stage: Stage::Fresh,
+            one_thread,
+            fatal_seen,
+        })
     }
 
     /// What the other end must know to connect.
@@ -334,7 +349,22 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
 
     #[inline]
     fn check_connected(&self) -> Result<(), EndpointError> {
+        self.check_thread()?;
         if self.stage == Stage::Connected { Ok(()) } else { Err(self.failed(EndpointErrorKind::NotConnected)) }
+    }
+
+    /// That this thread may post and poll.
+    #[inline]
+    fn check_thread(&self) -> Result<(), EndpointError> {
+        if self.one_thread { self.check_which_thread() } else { Ok(()) }
+    }
+
+    #[cold]
+    fn check_which_thread(&self) -> Result<(), EndpointError> {
+        match self.plumbing.context.as_ref().map(|context| context.check_use()) {
+            Some(Err(Error::SecondThread { .. })) => Err(self.failed(EndpointErrorKind::SecondThread)),
+            _ => Ok(()),
+        }
     }
 
     /// The endpoint's protection domain, to register more memory in; `None` after its teardown.
@@ -403,6 +433,7 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
     /// out.
     #[inline]
     pub fn poll(&mut self, mut on: impl FnMut(Event<'_, RECV>)) -> Result<usize, EndpointError> {
+        self.check_thread()?;
         // A frame given out can be posted again: not on a queue pair that is gone.
         if self.stage == Stage::Failed {
             return Err(self.failed(EndpointErrorKind::NotConnected));
