@@ -22,7 +22,8 @@ pub(in crate::soft) extern "C" fn create_cq(
     channel: *mut CompChannel,
     comp_vector: c_int,
 ) -> *mut Cq {
-    let asked = Asked::making("ibv_create_cq", Kind::Context, context.addr());
+    let parents = [channel.addr(), 0];
+    let asked = Asked { more_parents: parents, ..Asked::making("ibv_create_cq", Kind::Context, context.addr()) };
     pointer(asked.call(|state, index| {
         let channel = if channel.is_null() { None } else { Some(live_channel(state, index, channel.addr())?) };
         state.create_queue(index, cqe, cq_context, comp_vector, channel)
