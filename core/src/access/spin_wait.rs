@@ -200,6 +200,9 @@ struct Standing<'queue, R: RelaxStrategy, A: AtomicWord> {
 
 impl<R: RelaxStrategy, A: AtomicWord> Drop for Standing<'_, R, A> {
     fn drop(&mut self) {
-        self.queue.entered_unasked(self.place);
+        // A model that waits for ever is ended by a panic inside its way to relax; its atomics must not be touched after that.
+        if cfg!(not(all(loom, test))) {
+            self.queue.entered_unasked(self.place);
+        }
     }
 }
