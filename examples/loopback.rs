@@ -14,6 +14,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
+use bareverbs_core::connect::QueuePairConfig;
 use bareverbs_core::link::{Carrier, Event, FrameStorage, Header, Immediate};
 use bareverbs_core::teardown_order;
 use bareverbs_core::verbs::LinkLayer;
@@ -50,8 +51,11 @@ struct Options {
     /// Device name; the first with an active port if not given.
     #[arg(long)]
     device: Option<String>,
-    /// Frames to send each way.
-    #[arg(long, default_value_t = 100_000)]
+    /// Port of the device, counted from 1.
+    #[arg(long, default_value_t = 1)]
+    port: u8,
+    /// Frames to send each way, at least 1.
+    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..=u64::MAX / 4))]
     frames: u64,
     /// Payload bytes of a frame: 8 to 65472.
     #[arg(long, default_value_t = 4096)]
@@ -74,7 +78,7 @@ fn main() -> anyhow::Result<()> {
     let fabric = options.fabric.make()?;
     println!("fabric {}: {}", fabric.kind(), fabric.reason());
     let device = fabric.open(options.device.as_deref())?;
-    let link_layer = device.port(1)?.link_layer();
+    let link_layer = device.port(options.port)?.link_layer();
     // Thunderbolt is said to lose immediate data.
     let carrier = options.carrier.unwrap_or(match link_layer {
         LinkLayer::THUNDERBOLT => CarrierChoice::Header,
@@ -95,7 +99,8 @@ fn run<C: Carrier>(
     carrier: C,
 ) -> anyhow::Result<()> {
     let frame_bytes = (options.size + C::ROOM_BYTES as usize).next_multiple_of(4096) as u32;
-    let config = |peer| EndpointConfig::uc(peer).frame_bytes(frame_bytes);
+    let config =
+        |peer| EndpointConfig::uc(peer).frame_bytes(frame_bytes).queue_pair(QueuePairConfig::uc().port(options.port));
     let storage_a = FRAMES_A.claim().context("storage of end a is claimed once")?;
     let storage_b = FRAMES_B.claim().context("storage of end b is claimed once")?;
     let mut a: End<C> = Endpoint::new(device, carrier, config("end b"), storage_a)?;

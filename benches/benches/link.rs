@@ -43,19 +43,18 @@ fn bench(group: &mut BenchmarkGroup<'_, WallTime>, name: &str, side: &mut impl S
     group.bench_function(name, |bencher| bencher.iter_custom(|iters| time_of(side, work, iters)));
 }
 
-/// What a link does, and what C does, by name.
-type Compared = (Work, &'static [(&'static str, Work)]);
+/// What is compared: the group's name, what a link does, and what C does, by name.
+type Group = (&'static str, Work, &'static [(&'static str, Work)]);
 
-/// What is compared, by the group's name.
-const GROUPS: &[(&str, Compared)] = &[
-    ("post one", (Work::Post, &[("c, same books", Work::Post), ("c, filling", Work::FillAndPost)])),
-    ("post one of many", (Work::PostMore, &[("c, same books", Work::PostMore), ("c, filling", Work::FillAndPost)])),
-    ("chain of 16", (Work::Chain, &[("c, same books", Work::Chain), ("c, filling", Work::FillAndPostChain)])),
-    ("post one receive", (Work::PostReceive, &[("c, same books", Work::PostReceive)])),
-    ("poll 16 sends", (Work::PollSends, &[("c, same checks", Work::PollSends)])),
-    ("poll 16 receives", (Work::PollReceives, &[("c, same checks", Work::PollReceives)])),
-    ("poll 16 and post again", (Work::PollAndRepost, &[("c, same books", Work::PollAndRepost)])),
-    ("poll, empty", (Work::PollEmpty, &[("c, same checks", Work::PollEmpty)])),
+const GROUPS: &[Group] = &[
+    ("post one", Work::Post, &[("c, same books", Work::Post), ("c, filling", Work::FillAndPost)]),
+    ("post one of many", Work::PostMore, &[("c, same books", Work::PostMore), ("c, filling", Work::FillAndPost)]),
+    ("chain of 16", Work::Chain, &[("c, same books", Work::Chain), ("c, filling", Work::FillAndPostChain)]),
+    ("post one receive", Work::PostReceive, &[("c, same books", Work::PostReceive)]),
+    ("poll 16 sends", Work::PollSends, &[("c, same checks", Work::PollSends)]),
+    ("poll 16 receives", Work::PollReceives, &[("c, same checks", Work::PollReceives)]),
+    ("poll 16 and post again", Work::PollAndRepost, &[("c, same books", Work::PollAndRepost)]),
+    ("poll, empty", Work::PollEmpty, &[("c, same checks", Work::PollEmpty)]),
 ];
 
 fn link(criterion: &mut Criterion) {
@@ -65,7 +64,7 @@ fn link(criterion: &mut Criterion) {
     bench(&mut group, "ours", &mut Bare::<FRAMES>::start(&mut provider), Work::Raw);
     bench(&mut group, "c", &mut InC::start(&mut c, &mut provider), Work::Raw);
     group.finish();
-    for (name, (ours, theirs)) in GROUPS {
+    for (name, ours, theirs) in GROUPS {
         let mut group = criterion.benchmark_group(*name);
         bench(&mut group, "ours", &mut provider.link::<FRAMES>(), *ours);
         for (side, work) in *theirs {

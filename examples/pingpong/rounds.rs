@@ -137,10 +137,11 @@ impl Payloads {
             "message {number} has another's number: {stamp:02x?}"
         );
         let due = &self.window(way, number)[stamped..];
-        match rest.iter().zip(due).position(|(came, due)| came != due) {
-            Some(at) if rest != due => bail!("message {number} is wrong at byte {}", stamped + at),
-            _ => Ok(()),
+        if rest == due {
+            return Ok(());
         }
+        let at = rest.iter().zip(due).take_while(|(came, due)| came == due).count();
+        bail!("message {number} is wrong at byte {}", stamped + at)
     }
 }
 

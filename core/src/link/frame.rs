@@ -288,6 +288,8 @@ pub(crate) struct Frames<W, const N: usize> {
     bounds: Bounds,
     /// Number of the next request; its low bits are the next slot.
     next_id: u64,
+    /// Number of the first request.
+    first_id: u64,
     /// How many requests before that one may be the device's.
     in_flight: u32,
     /// How many may be: 0 without a key or without numbers, else the depth.
@@ -331,6 +333,7 @@ impl<W: Request, const N: usize> Frames<W, N> {
             origin,
             bounds,
             next_id,
+            first_id: next_id,
             in_flight: 0,
             limit: 0,
             believed_below,
@@ -364,9 +367,9 @@ impl<W: Request, const N: usize> Frames<W, N> {
             .map(move |place| WorkId::from_raw(self.slot(oldest.wrapping_add(place)).request.wr_id()))
     }
 
-    /// Whether nothing was posted yet. (In a ring's first 2^31 requests: numbers then go on in a new block.)
+    /// Whether nothing was posted yet: no number is ever used twice.
     pub(crate) const fn is_untouched(&self) -> bool {
-        self.next_id as u32 == 0 && self.in_flight == 0
+        self.next_id == self.first_id
     }
 
     /// How many more requests may be posted now.

@@ -20,6 +20,8 @@ pub(crate) struct Health {
     /// As much for receives.
     receives_at_once: u32,
     cause: Option<Fault>,
+    send_marker: bool,
+    receive_marker: bool,
     send_drained: bool,
     receive_drained: bool,
 }
@@ -40,8 +42,16 @@ pub(crate) enum Refusal {
 impl Health {
     /// Of a link that nothing is wrong with, whose completions may end so many requests.
     pub(crate) const fn new(sends_at_once: u32, receives_at_once: u32) -> Self {
-        let (send_drained, receive_drained) = (false, false);
-        Self { broken: false, sends_at_once, receives_at_once, cause: None, send_drained, receive_drained }
+        Self {
+            broken: false,
+            sends_at_once,
+            receives_at_once,
+            cause: None,
+            send_marker: false,
+            receive_marker: false,
+            send_drained: false,
+            receive_drained: false,
+        }
     }
 
     /// Requests that one completion may end: none once the link is broken.
@@ -122,11 +132,12 @@ impl Health {
         match (mismatch, WorkId::from_raw(wr_id).marker()) {
             (Mismatch::Queue, _) => Refusal::ForeignQueue,
             (Mismatch::QueuePair, _) => Refusal::ForeignQueuePair,
-            (_, Some(direction)) => {
+            (_, Some(direction)) if self.is_marker_posted(direction) => {
                 self.drain(direction);
                 Refusal::Drained(direction)
             }
-            (Mismatch::NotInFlight, None) => self.break_now(Fault::UnknownId { wr_id }),
+            // A marker that nobody posted ends nothing: it is a number like any other that is not in flight.
+            (_, Some(_)) | (Mismatch::NotInFlight, None) => self.break_now(Fault::UnknownId { wr_id }),
             (Mismatch::Settled, None) => Refusal::Broken,
             (Mismatch::Skipped { skipped }, None) => self.break_now(Fault::Skipped { wr_id, skipped }),
         }
@@ -151,6 +162,21 @@ impl Health {
         match direction {
             Direction::Send => self.send_drained = true,
             Direction::Receive => self.receive_drained = true,
+        }
+    }
+
+    /// A queue's teardown marker was posted: its completion will be believed.
+    pub(crate) fn marker_posted(&mut self, direction: Direction) {
+        match direction {
+            Direction::Send => self.send_marker = true,
+            Direction::Receive => self.receive_marker = true,
+        }
+    }
+
+    const fn is_marker_posted(&self, direction: Direction) -> bool {
+        match direction {
+            Direction::Send => self.send_marker,
+            Direction::Receive => self.receive_marker,
         }
     }
 

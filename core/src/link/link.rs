@@ -171,6 +171,11 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
         self.health.break_now(Fault::Poll(error));
     }
 
+    /// Breaks since completions were taken out of the queue and will not be given to [`accept`](Self::accept).
+    pub fn abandon(&mut self) {
+        self.health.break_now(Fault::Abandoned);
+    }
+
     /// Breaks for what the device reported on its own.
     pub fn break_for_event(&mut self, event: EventType) {
         self.health.break_now(Fault::Device { event });
@@ -183,7 +188,9 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
     /// What the provider answers. The queue pair is then to be destroyed without waiting.
     pub fn post_marker(&mut self, direction: Direction) -> Result<(), PostError> {
         self.health.break_now(Fault::Teardown { direction });
-        frame::post_marker(&mut self.calls, direction)
+        frame::post_marker(&mut self.calls, direction)?;
+        self.health.marker_posted(direction);
+        Ok(())
     }
 
     /// What the device has, or may have.

@@ -5,7 +5,8 @@
 use bareverbs_core::verbs::{Be32, QpState, QpType, Sge, Wc, WcFlags, WcOpcode, WcStatus, WrOpcode};
 
 use crate::soft::bytes::Span;
-use crate::soft::completion::{CompletionQueue, Direction};
+use crate::soft::channels::Armed;
+use crate::soft::completion::{CompletionQueue, Direction, Entry};
 use crate::soft::message_faults::{Held, MessageFault};
 use crate::soft::profile::FRAME_BYTES;
 use crate::soft::queue_pair::{Peer, ReceiveRequest, SendRequest};
@@ -29,6 +30,15 @@ pub(super) struct Message<'message> {
     immediate: Option<Be32>,
     from_device: u32,
     kind: QpType,
+    /// Whether the receiver is to be woken.
+    solicited: bool,
+}
+
+/// A completion, and which request of which life of its queue pair it is of.
+struct Made {
+    wc: Wc,
+    life: u64,
+    number: u64,
 }
 
 /// What became of a send that its own end found nothing wrong with.
@@ -114,7 +124,7 @@ impl State {
         }
         let sends = device.is_active(pair.attr.port_num);
         let (length_bytes, from_device, kind) = (request.length_bytes, pair.device, pair.kind);
-        let message = Message { parts, length_bytes, immediate, from_device, kind };
+        let message = Message { parts, length_bytes, immediate, from_device, kind, solicited: request.solicited };
         if kind == QpType::RC {
             return self.send_reliably(index, &message);
         }
@@ -163,7 +173,8 @@ impl State {
         };
         if let Some(wait) = wait.filter(|wait| *wait != Some(0)) {
             let (bytes, immediate) = (self.copy_out(message), message.immediate);
-            self.faults.held.push(Held { bytes, immediate, target, from_device: message.from_device, wait });
+            let (from_device, solicited) = (message.from_device, message.solicited);
+            self.faults.held.push(Held { bytes, immediate, target, from_device, solicited, wait });
             return None;
         }
         let arrival = match fault {
@@ -196,6 +207,7 @@ impl State {
             immediate: held.immediate,
             from_device: held.from_device,
             kind: QpType::UC,
+            solicited: held.solicited,
         };
         self.arrive(found, &message)
     }
@@ -235,6 +247,7 @@ impl State {
         pair.receives.mark_done(|request| {
             request.status = outcome.err().unwrap_or(WcStatus::SUCCESS);
             request.byte_len = message.length_bytes;
+            request.solicited = message.solicited;
             if whole_frames {
                 request.byte_len = message.length_bytes.next_multiple_of(FRAME_BYTES).min(room_bytes);
             }
@@ -300,17 +313,9 @@ impl State {
         if !request.makes_completion() {
             return true;
         }
-        let put = self.queues.get_mut(pair.send_cq).map(CompletionQueue::push);
-        match put {
-            Some(Ok(entry)) => {
-                entry.wc = send_completion(request, pair.number);
-                self.schedule.spoil_undefined(&mut entry.wc);
-                (entry.queue_pair, entry.life) = (index, pair.life);
-                (entry.direction, entry.number) = (Direction::Send, number);
-            }
-            // The queue pair fails with its completion queue.
-            _ => pair.state = QpState::ERR,
-        }
+        let (queue, solicits) = (pair.send_cq, request.status != WcStatus::SUCCESS);
+        let made = Made { wc: send_completion(request, pair.number), life: pair.life, number };
+        self.put(queue, index, Direction::Send, made, solicits);
         true
     }
 
@@ -319,18 +324,28 @@ impl State {
     pub(super) fn report_receive(&mut self, index: u32) -> bool {
         let Some(pair) = self.pairs.get_mut(index) else { return false };
         let Some((number, request)) = pair.receives.report() else { return false };
-        let put = self.queues.get_mut(pair.recv_cq).map(CompletionQueue::push);
-        match put {
+        let (queue, solicits) = (pair.recv_cq, request.solicited || request.status != WcStatus::SUCCESS);
+        let made = Made { wc: receive_completion(request, pair.number), life: pair.life, number };
+        self.put(queue, index, Direction::Receive, made, solicits);
+        true
+    }
+
+    /// Puts a completion of a queue pair into a queue.
+    #[inline]
+    fn put(&mut self, queue: u32, pair: u32, direction: Direction, made: Made, solicits: bool) {
+        let to = self.queues.get_mut(queue);
+        let armed = to.as_ref().is_some_and(|queue| queue.armed != Armed::No);
+        match to.map(CompletionQueue::push) {
             Some(Ok(entry)) => {
-                entry.wc = receive_completion(request, pair.number);
+                *entry = Entry { wc: made.wc, queue_pair: pair, life: made.life, direction, number: made.number };
                 self.schedule.spoil_undefined(&mut entry.wc);
-                (entry.queue_pair, entry.life) = (index, pair.life);
-                (entry.direction, entry.number) = (Direction::Receive, number);
             }
             // The queue pair fails with its completion queue.
-            _ => pair.state = QpState::ERR,
+            _ => return self.overflow(queue, pair),
         }
-        true
+        if armed {
+            self.wake(queue, solicits);
+        }
     }
 
     /// Takes a completion out of a queue, and frees the slots that it ends.

@@ -8,6 +8,7 @@
 //! measured on soft-RoCE; where soft-RoCE is laxer than hardware, it is as strict as hardware.
 //!
 //! - It is deterministic: no threads, no clock, seeded randomness. Work moves inside posts and polls.
+//! - It can be led step by step ([`Mode::Stepped`]), so that a test meets every order.
 //! - It can be nasty ([`Mode::Adversarial`]), fail on demand ([`SoftFabric::fail`]), lose and mangle messages
 //!   ([`SoftFabric::message_fault`]), and pretend to be a Thunderbolt device of a Mac ([`SoftDevice::thunderbolt`]).
 //! - A handle that was destroyed is known as such: a second destruction, or a use, is answered with EINVAL and noted
@@ -33,8 +34,10 @@
 //! # Ok::<(), bareverbs_shell::soft::SoftError>(())
 //! ```
 
+mod async_events;
 mod bytes;
 mod c_objects;
+mod channels;
 mod completion;
 mod config;
 mod device;
@@ -55,8 +58,10 @@ mod regions;
 mod reliable;
 mod rng;
 mod schedule;
+mod signal;
 mod slab;
 mod state;
+mod steps;
 mod table;
 mod work_queue;
 mod worlds;
@@ -70,3 +75,4 @@ pub use plan::{Answer, BadWr};
 pub use profile::Profile;
 pub use record::{Call, Detail};
 pub use state::LiveCounts;
+pub use steps::{Does, Step};

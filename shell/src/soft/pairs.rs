@@ -7,6 +7,7 @@ use bareverbs_core::verbs::{
     Cq, Gid, Mtu, Qp, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpState, RecvWr, SendFlags, SendWr, Sge, WrOpcode,
 };
 
+use crate::soft::async_events::{Subject, Unacknowledged};
 use crate::soft::bytes::InlineBytes;
 use crate::soft::c_objects::WholeQp;
 use crate::soft::device::GidSlot;
@@ -63,6 +64,7 @@ impl State {
             attr: QpAttr::default(),
             peer: None,
             tries: Tries::default(),
+            events: Unacknowledged::default(),
             initialised: 0,
             sends,
             receives: WorkQueue::new(cap.max_recv_wr, cap.max_recv_sge),
@@ -115,7 +117,11 @@ impl State {
 
     /// Destroys a queue pair. Its completions stay where they are; what it had not completed is gone.
     pub(super) fn destroy_pair(&mut self, index: u32) -> Result<(), c_int> {
+        let pair = self.pairs.get(index).ok_or(libc::EINVAL)?;
+        let (handle, events) = (pair.handle, pair.events);
+        self.refuse_unacknowledged("ibv_destroy_qp", handle, events)?;
         let pair = self.pairs.remove(index).ok_or(libc::EINVAL)?;
+        self.forget_events(pair.context, Subject::Pair, index);
         self.count_pair(pair.domain, [pair.send_cq, pair.recv_cq], -1);
         self.bury(Kind::QueuePair, pair.handle);
         Ok(())

@@ -98,6 +98,11 @@ impl Profile {
         if self.is_thunderbolt() { libc::EBUSY } else { libc::ENOMEM }
     }
 
+    /// Whether there are completion channels and a file of asynchronous events.
+    pub(super) const fn has_events(self) -> bool {
+        !self.is_thunderbolt()
+    }
+
     /// Whether the operations in front of the context exist.
     pub(super) const fn has_extended_context(self) -> bool {
         !self.is_thunderbolt()

@@ -6,6 +6,7 @@ use bareverbs_core::verbs::{
     Be32, QpAttr, QpAttrMask, QpCap, QpState, QpType, SendFlags, SendWr, WcFlags, WcStatus, WrOpcode,
 };
 
+use crate::soft::async_events::Unacknowledged;
 use crate::soft::device::Limits;
 use crate::soft::profile::Profile;
 use crate::soft::work_queue::{Request, WorkQueue};
@@ -16,6 +17,8 @@ pub(super) struct SendRequest {
     pub wr_id: u64,
     pub opcode: WrOpcode,
     pub signaled: bool,
+    /// Whether its receiver is to be woken.
+    pub solicited: bool,
     pub immediate: Be32,
     pub length_bytes: u32,
     pub inline: bool,
@@ -38,6 +41,8 @@ pub(super) struct ReceiveRequest {
     pub byte_len: u32,
     pub immediate: Be32,
     pub flags: WcFlags,
+    /// Whether the message was to wake its receiver.
+    pub solicited: bool,
 }
 
 impl Request for SendRequest {
@@ -69,6 +74,7 @@ impl SendRequest {
             wr_id: wr.wr_id,
             opcode: wr.opcode,
             signaled: every_send_signaled || wr.send_flags.contains(SendFlags::SIGNALED),
+            solicited: wr.send_flags.contains(SendFlags::SOLICITED),
             immediate: wr.imm_data,
             length_bytes,
             inline,
@@ -123,6 +129,7 @@ pub(super) struct QueuePair {
     pub peer: Option<Peer>,
     /// Tries of the next send that were in vain.
     pub tries: Tries,
+    pub events: Unacknowledged,
     /// When it moved to INIT, on the fabric's count of events.
     pub initialised: u64,
     pub sends: WorkQueue<SendRequest>,

@@ -1,10 +1,11 @@
 //! When work moves: promptly, or whenever a malicious device might.
 //!
-//! Both ways take the same steps ([`crate::soft::engine`]); they differ in when. A third way, in which a test says which
-//! step is next, would stand beside these two.
+//! Both ways take the same steps ([`crate::soft::engine`]); they differ in when. A third, in which a test says which
+//! step is next, stands beside these two ([`crate::soft::steps`]).
 
 use bareverbs_core::verbs::{Be32, QpState, Wc, WcFlags, WcOpcode, WcStatus};
 
+use crate::soft::channels::Armed;
 use crate::soft::completion::CompletionQueue;
 use crate::soft::config::Mode;
 use crate::soft::queue_pair::QueuePair;
@@ -20,6 +21,8 @@ const SCRIBBLE_BYTES: u32 = 64;
 #[derive(Debug)]
 pub(super) struct Schedule {
     adversary: Option<Adversary>,
+    /// Whether a test says what happens next.
+    stepped: bool,
     /// Whether a reliable send may be waiting for another try.
     pub somebody_waits: bool,
 }
@@ -33,15 +36,25 @@ struct Adversary {
 impl Schedule {
     pub(super) fn new(mode: Mode) -> Self {
         let adversary = match mode {
-            Mode::Prompt => None,
+            Mode::Prompt | Mode::Stepped => None,
             Mode::Adversarial { seed } => Some(Adversary { rng: Rng::new(seed), idle: 0 }),
         };
-        Self { adversary, somebody_waits: false }
+        Self { adversary, stepped: mode == Mode::Stepped, somebody_waits: false }
+    }
+
+    /// From now on everything moves promptly.
+    pub(super) const fn stop_stepping(&mut self) {
+        self.stepped = false;
+    }
+
+    /// From now on nothing moves but by steps.
+    pub(super) fn start_stepping(&mut self) {
+        self.stepped = self.adversary.is_none();
     }
 
     #[inline]
     const fn is_prompt(&self) -> bool {
-        self.adversary.is_none()
+        self.adversary.is_none() && !self.stepped
     }
 
     /// Puts junk into the fields that a completion does not define.
@@ -76,6 +89,8 @@ impl State {
     pub(super) fn after_post_send(&mut self, index: u32) {
         if self.schedule.is_prompt() {
             self.settle(index);
+        } else {
+            self.exhaust();
         }
     }
 
@@ -83,7 +98,7 @@ impl State {
     #[inline]
     pub(super) fn after_post_receive(&mut self, index: u32) {
         if !self.schedule.is_prompt() {
-            return;
+            return self.exhaust();
         }
         let Some(pair) = self.pairs.get(index) else { return };
         if pair.profile.send_waits_for_receive() || self.schedule.somebody_waits {
@@ -97,6 +112,24 @@ impl State {
     pub(super) fn after_change(&mut self) {
         if self.schedule.is_prompt() {
             self.settle_all();
+        } else {
+            self.exhaust();
+        }
+    }
+
+    /// After a queue was armed: whoever armed it may sleep until it makes an event, and poll no more.
+    pub(super) fn after_arming(&mut self) {
+        if !self.schedule.is_prompt() {
+            self.exhaust();
+        }
+    }
+
+    /// Takes steps until there is none, if somebody sleeps.
+    fn exhaust(&mut self) {
+        if self.schedule.adversary.is_some() && self.queues.iter().any(|(_, queue)| queue.armed != Armed::No) {
+            // A send that waits for ever has steps for ever.
+            let most = 64 * (self.pairs.bound() + 1) * 64;
+            let _ = (0..most).find(|_| !self.step());
         }
     }
 

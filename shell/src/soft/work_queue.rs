@@ -124,6 +124,11 @@ impl<R: Request> WorkQueue<R> {
         self.reported < self.done
     }
 
+    /// The next request that is done and not reported.
+    pub(super) fn to_report(&self) -> Option<&R> {
+        self.can_report().then(|| &self.ring[self.place(self.reported)])
+    }
+
     /// Marks the next request that is done reported; its number and the request.
     #[inline]
     pub(super) fn report(&mut self) -> Option<(u64, &R)> {

@@ -10,6 +10,7 @@ mod leaving;
 #[path = "../it/own_process.rs"]
 mod own_process;
 mod picking;
+mod sleeping;
 mod standin;
 mod standin_cases;
 #[path = "../it/world.rs"]
@@ -26,7 +27,7 @@ fn main() -> ExitCode {
     let system = World::system().map(drop).map_err(told("no RDMA device"));
     let compiler = standin::compiler().map_err(told("no C compiler"));
     let mut trials = Vec::new();
-    for (name, case) in endpoints::cases().into_iter().chain(leaving::cases()) {
+    for (name, case) in endpoints::cases().into_iter().chain(leaving::cases()).chain(sleeping::cases()) {
         for mode in modes() {
             trials.push(trial(&label("endpoints", &mode, name), &Ok(()), move || on(&World::soft(mode), case)));
         }

@@ -4,6 +4,7 @@
 #![allow(unused_imports, reason = "as above")]
 
 mod calls;
+pub mod channels;
 mod ends;
 pub mod on_soft;
 mod probes;

@@ -56,6 +56,18 @@ differences! {
         device: "receiver `LOC_QP_OP_ERR`, sender `REM_OP_ERR`",
         why: "hardware says so"
     }
+    FailedSendSolicits {
+        what: "a failed send, its queue armed for solicited completions",
+        soft: "makes an event",
+        device: "makes none",
+        why: "the InfiniBand specification counts failed completions as solicited"
+    }
+    Unacknowledged {
+        what: "`ibv_destroy_cq` with an event fetched and not acknowledged",
+        soft: "16 (EBUSY), and noted as misuse",
+        device: "blocks until it is acknowledged",
+        why: "a test must not hang"
+    }
     Resumed {
         what: "sends held while draining (SQD), back in RTS",
         soft: "go out",
@@ -64,9 +76,9 @@ differences! {
     }
     NoRoute {
         what: "RTR towards a GID to which no route leads",
-        soft: "110 (ETIMEDOUT), as for one that does not answer",
-        device: "19 (ENODEV); 110 for one that does not answer",
-        why: "there are no routes in one process"
+        soft: "110 (ETIMEDOUT)",
+        device: "19 (ENODEV)",
+        why: "no routes in one process: it is as one that does not answer"
     }
     RefusedPost {
         what: "`bad_wr` of a post in the wrong state (22)",

@@ -7,6 +7,7 @@
 //! A trial that needs a device counts as ignored where there is none.
 
 mod differences;
+mod events;
 mod failures;
 mod limits;
 mod messages;
@@ -84,6 +85,21 @@ cases! {
         a_send_goes_out_once_its_peer_is_connected
         a_reset_queue_pair_is_connected_anew
         the_error_state_flushes_sends_that_wait
+    }
+    events {
+        an_armed_queue_makes_one_event_at_its_next_completion
+        completions_that_lie_in_the_queue_make_no_event
+        a_queue_armed_for_solicited_ones_hears_of_no_others
+        arming_for_any_is_not_undone_by_arming_for_solicited_ones
+        a_flushed_receive_wakes_who_armed_for_solicited_ones
+        a_failed_send_wakes_who_armed_for_solicited_ones
+        a_thread_that_waits_is_woken
+        a_channel_is_busy_while_a_queue_reports_to_it
+        events_that_nobody_fetched_go_with_their_queue
+        a_queue_with_an_unacknowledged_event_is_not_destroyed (misuse)
+        a_channel_of_another_context_is_refused
+        a_queue_that_overflows_is_told_as_an_event
+        no_asynchronous_event_is_eagain
     }
     failures {
         the_error_state_flushes_what_was_posted_and_what_is_posted

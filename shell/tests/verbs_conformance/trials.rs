@@ -65,11 +65,6 @@ fn on_device(case: &Case, device: Device) -> Result<(), Failed> {
     }
 }
 
-/// Whether this runs in a guest whose devices have a network with addresses that nobody has.
-pub fn guest_with_neighbours() -> bool {
-    std::env::var("BAREVERBS_GUEST_NET").is_ok_and(|net| net == "veth")
-}
-
 #[derive(Clone)]
 enum Device {
     Found {

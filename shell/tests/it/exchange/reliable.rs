@@ -1,6 +1,7 @@
-//! Reliable connected message endpoints, on a real device: soft-RoCE in the guest.
+//! Reliable connected message endpoints: on the software fabric, and on a real device, which is soft-RoCE in the guest.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::thread;
 
 use bareverbs_core::connect::{Reason, Service};
@@ -8,9 +9,10 @@ use bareverbs_core::link::{Carrier, Event, Header, Immediate};
 use bareverbs_core::verbs::Mtu;
 use bareverbs_shell::endpoint::{Endpoint, Frames};
 use bareverbs_shell::exchange::{self, ExchangeErrorKind, Terms};
+use bareverbs_shell::objects::DeviceContext;
 use bareverbs_shell::{EndpointConfig, Fabric, Wait};
 
-use super::scene::{AMPLE, alike, both, loopback};
+use super::scene::{AMPLE, Scene, alike, both, loopback};
 
 type End<C> = Endpoint<C, 16, 16>;
 
@@ -40,10 +42,9 @@ fn reliable_ends_have_wide_queues_and_the_ports_mtu() {
     assert_eq!(config.timeout(18).queue_pair.timeout, 18);
 }
 
-fn converse<C: Carrier>(carrier: C, text: &[u8]) {
-    let device = fabric().open(None).expect("a device");
-    let mut a = End::new(&device, carrier, config("b"), Frames::Owned).expect("an end");
-    let mut b = End::new(&device, carrier, config("a"), Frames::Owned).expect("an end");
+fn converse<C: Carrier>(device: &Arc<DeviceContext>, carrier: C, text: &[u8]) {
+    let mut a = End::new(device, carrier, config("b"), Frames::Owned).expect("an end");
+    let mut b = End::new(device, carrier, config("a"), Frames::Owned).expect("an end");
     let (here, there) = both(&mut a, &mut b, alike(Terms::within(AMPLE)));
     let (here, there) = (here.expect("a meeting"), there.expect("a meeting"));
     assert_eq!(here.agreement.path_mtu, a.path_mtu());
@@ -81,13 +82,22 @@ fn say<C: Carrier>(from: &mut End<C>, to: &mut End<C>, text: &[u8], round: u32) 
 #[test]
 #[ignore = "needs an RDMA device"]
 fn reliable_ends_converse_with_numbers_as_immediates() {
-    converse(Immediate, &[0x5a; 3000]);
+    converse(&fabric().open(None).expect("a device"), Immediate, &[0x5a; 3000]);
 }
 
 #[test]
 #[ignore = "needs an RDMA device"]
 fn reliable_ends_converse_with_numbers_in_headers() {
-    converse(Header::<64>::with_checksum(), &[0xa5; 3000]);
+    converse(&fabric().open(None).expect("a device"), Header::<64>::with_checksum(), &[0xa5; 3000]);
+}
+
+#[test]
+fn reliable_ends_converse_on_the_software_fabric() {
+    for scene in [Scene::new(), Scene::adversarial(3), Scene::adversarial(4)] {
+        converse(&scene.device, Immediate, &[0x5a; 3000]);
+        converse(&scene.device, Header::<64>::with_checksum(), &[0xa5; 3000]);
+        assert_eq!(scene.fabric.misuse(), Vec::<String>::new());
+    }
 }
 
 #[test]

@@ -4,6 +4,8 @@
 //! adds.
 
 mod adversary;
+mod async_events;
+mod every_order;
 mod faults;
 mod misuse;
 #[path = "../../raw/mod.rs"]
