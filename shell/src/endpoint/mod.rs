@@ -47,7 +47,8 @@ use teardown::Plumbing;
 pub enum Frames {
     /// Memory that the endpoint allocates and frees.
     Owned,
-    /// Static storage, claimed.
+    /// Static storage, claimed. It is the endpoint's for good: it is not given back by a close, nor by a failed
+    /// [`Endpoint::new`], so a link that is made anew brings storage of its own.
     Static(FrameMemory),
 }
 
