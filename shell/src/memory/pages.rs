@@ -8,8 +8,7 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 
-/// Page size that frames are aligned to: 16 KiB on Apple, 4 KiB elsewhere.
-pub const PAGE_BYTES: usize = if cfg!(target_vendor = "apple") { 16384 } else { 4096 };
+pub use bareverbs_core::link::PAGE_BYTES;
 
 /// Zeroed memory, page-aligned, that crosses no boundary of its own size rounded up to a power of two: so none of 4 GiB,
 /// which Apple's devices do not register across.

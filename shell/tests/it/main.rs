@@ -1,6 +1,7 @@
 //! The shell from outside: one binary for all of it.
 
 mod access_lock;
+mod broken_links;
 mod checked_messages;
 mod drop_log;
 mod every_call_refused;
