@@ -1,6 +1,6 @@
 //! The search that every look-up starts with: the last of some sorted keys that is not above an address.
 //!
-//! Protects the look-up's cost. The span from the lowest key to the highest is cut into as many buckets, of one width, as there
+//! Protects the look-up's cost. The span from the lowest key to the highest is cut into twice as many buckets, of one width, as there
 //! are keys; an address's bucket (a subtraction and a multiplication) tells where among the sorted keys to start, and a binary
 //! search goes on from there. It takes as many steps as the fullest bucket of all asks for, so that their number is the same for
 //! every address: a processor learns it, and no step branches on what it finds. Keys that lie about evenly need a step or two,
@@ -10,6 +10,9 @@
 use core::hint::select_unpredictable;
 
 use heapless::Vec;
+
+/// Buckets for each key: with one, keys of mixed distances take a step more; with four, as many as with two.
+const PER_KEY: usize = 2;
 
 /// An index over sorted keys. Built anew whenever they change, in as many steps as moving them takes.
 #[derive(Clone, Debug)]
@@ -22,7 +25,7 @@ pub(super) struct Buckets<const N: usize> {
     steps: u32,
     /// For each bucket, the place in the sorted order of the last key before it; for the first bucket that of its own first key,
     /// which no address with a bucket is below.
-    before: Vec<u32, N>,
+    before: Vec<[u32; PER_KEY], N>,
 }
 
 impl<const N: usize> Buckets<N> {
@@ -37,17 +40,21 @@ impl<const N: usize> Buckets<N> {
         self.lowest = sorted.clone().next().unwrap_or(0);
         let span = sorted.clone().next_back().unwrap_or(0).saturating_sub(self.lowest);
         self.per_address = buckets_per_address(len, span);
+        // Buckets after the last key's keep this: there are some only where keys are closer than addresses can tell.
         self.before.clear();
-        let mut most_after = 0;
-        for (place, key) in (0..).zip(sorted) {
-            let bucket = self.bucket(key.saturating_sub(self.lowest), len);
-            while self.before.len() <= bucket && self.before.push(u32::saturating_sub(place, 1)).is_ok() {}
-            let before = self.before.last().copied().unwrap_or(0);
-            most_after = most_after.max(place - before);
+        let _ = self.before.resize(len, [len.saturating_sub(1) as u32; PER_KEY]);
+        let (mut filled, mut most_after) = (0, 0);
+        for (place, key) in (0u32..).zip(sorted) {
+            let bucket = self.bucket(key.saturating_sub(self.lowest));
+            let buckets = self.before.as_flattened_mut();
+            if let Some(new) = buckets.get_mut(filled..=bucket) {
+                new.fill(place.saturating_sub(1));
+                filled = bucket + 1;
+            }
+            let before = buckets.get(bucket).copied().unwrap_or(place);
+            most_after = most_after.max(place.saturating_sub(before));
         }
         self.steps = u32::BITS - most_after.leading_zeros();
-        // Buckets after the last key's: there are some only where keys are closer than addresses can tell.
-        let _ = self.before.resize(len, len.saturating_sub(1) as u32);
     }
 
     /// The place in the sorted order of the last key that is at most `address`; none if all are above. `key_at` gives the key at a
@@ -55,7 +62,7 @@ impl<const N: usize> Buckets<N> {
     #[inline]
     pub(super) fn last_at_most(&self, address: u64, key_at: impl Fn(usize) -> Option<u64>) -> Option<usize> {
         let above_lowest = address.checked_sub(self.lowest)?;
-        let &before = self.before.get(self.bucket(above_lowest, self.before.len()))?;
+        let &before = self.before.as_flattened().get(self.bucket(above_lowest))?;
         let mut found = before as usize;
         for step in (0..self.steps).rev() {
             let next = found + (1 << step);
@@ -66,19 +73,25 @@ impl<const N: usize> Buckets<N> {
         Some(found)
     }
 
-    /// The bucket, of `len`, of the address that lies so far above the lowest key. The last one holds what lies beyond.
+    /// The bucket of the address that lies so far above the lowest key. The last one holds what lies beyond.
     #[inline]
-    fn bucket(&self, above_lowest: u64, len: usize) -> usize {
+    fn bucket(&self, above_lowest: u64) -> usize {
         let bucket = (u128::from(above_lowest) * u128::from(self.per_address)) >> 64;
-        (bucket as u64).min(len.saturating_sub(1) as u64) as usize
+        (bucket as u64).min(last_bucket(self.before.len())) as usize
     }
 }
 
-/// `len - 1` buckets over `span` addresses (the highest key begins the last one), times 2^64; at most what a `u64` holds, where
-/// one address is a bucket.
-fn buckets_per_address(len: usize, span: u64) -> u64 {
-    let buckets = (len.saturating_sub(1) as u128) << 64;
-    let rounded_up = (buckets + u128::from(span.saturating_sub(1))).checked_div(u128::from(span));
+/// The last bucket of so many keys.
+#[inline]
+fn last_bucket(keys: usize) -> u64 {
+    (keys as u64 * PER_KEY as u64).saturating_sub(1)
+}
+
+/// Buckets per address, times 2^64, so that the highest key begins the last of them; at most what a `u64` holds, where one
+/// address is a bucket.
+fn buckets_per_address(keys: usize, span: u64) -> u64 {
+    let last = u128::from(last_bucket(keys)) << 64;
+    let rounded_up = (last + u128::from(span.saturating_sub(1))).checked_div(u128::from(span));
     rounded_up.map_or(0, |scaled| u64::try_from(scaled).unwrap_or(u64::MAX))
 }
 
