@@ -8,7 +8,15 @@ use crate::provider::FRAME_BYTES;
 
 /// Prepared requests. No memory is behind their addresses: the provider follows none.
 pub struct Prepared<const FRAMES: usize> {
-    slots: Box<[(SendWr, Sge)]>,
+    slots: Box<[Slot]>,
+}
+
+/// As a link's: what a post writes and a provider reads lies in one cache line.
+#[derive(Clone)]
+#[repr(C, align(64))]
+struct Slot {
+    entry: Sge,
+    request: SendWr,
 }
 
 impl<const FRAMES: usize> Default for Prepared<FRAMES> {
@@ -16,9 +24,9 @@ impl<const FRAMES: usize> Default for Prepared<FRAMES> {
         let entry = Sge { addr: 4096, length: FRAME_BYTES, lkey: 7 };
         let request =
             SendWr { num_sge: 1, opcode: WrOpcode::SEND_WITH_IMM, send_flags: SendFlags::SIGNALED, ..SendWr::EMPTY };
-        let mut slots = vec![(request, entry); FRAMES].into_boxed_slice();
-        for (request, entry) in &mut slots {
-            request.sg_list = entry;
+        let mut slots = vec![Slot { entry, request }; FRAMES].into_boxed_slice();
+        for slot in &mut slots {
+            slot.request.sg_list = &raw mut slot.entry;
         }
         Self { slots }
     }
@@ -38,7 +46,7 @@ pub fn raw<const FRAMES: usize>(
     for i in 0..n {
         let slot = slots.wrapping_add(i as usize & (FRAMES - 1));
         // SAFETY: the index was masked to the length; nobody else has the slots.
-        let (request, entry) = unsafe { &mut *slot };
+        let Slot { entry, request } = unsafe { &mut *slot };
         request.wr_id = i;
         request.imm_data = Be32::new(i as u32);
         entry.length = bytes as u32;
