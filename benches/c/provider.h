@@ -88,8 +88,8 @@ static inline int ibv_poll_cq(struct ibv_cq *cq, int num_entries, struct ibv_wc 
 	return cq->context->ops.poll_cq(cq, num_entries, wc);
 }
 
-/* The provider's objects are there once for each side: ours, C's. */
-enum side { OURS, IN_C, WORLDS };
+/* The provider's objects are there once for each side: ours, C's, another library's. */
+enum side { OURS, IN_C, PEER, WORLDS };
 
 /* Forgets what was posted. The first post after it is remembered, and polls answer completions from there on, in order. */
 void provider_start(int side);

@@ -6,6 +6,7 @@
 //! takes the process's [`Provider`] for that side, and what is made from that borrows it.
 #![allow(unsafe_code)]
 
+use core::ffi::c_void;
 use core::ptr::NonNull;
 use std::alloc::{Layout, alloc_zeroed};
 use std::marker::PhantomData;
@@ -47,13 +48,15 @@ pub enum For {
     Ours = 0,
     /// C.
     C = 1,
+    /// Another library (`peers/`).
+    Peer = 2,
 }
 
 /// The provider for one side: one of each in a process.
 #[derive(Debug)]
 pub struct Provider(For);
 
-static TAKEN: [AtomicBool; 2] = [const { AtomicBool::new(false) }; 2];
+static TAKEN: [AtomicBool; 3] = [const { AtomicBool::new(false) }; 3];
 
 /// A link and its completion queues.
 pub struct Connected<'provider, const FRAMES: usize> {
@@ -91,6 +94,20 @@ impl Provider {
     pub fn answer(&mut self, answers: Answers) {
         // SAFETY: it takes any of these numbers.
         unsafe { provider_answer(self.0 as i32, answers as i32) }
+    }
+
+    /// Its objects, for a library that knows them by C's names: context, queue pair, queue of sends, queue of receives.
+    pub fn objects(&mut self) -> [*mut c_void; 4] {
+        let side = self.0 as i32;
+        // SAFETY: it only answers a pointer to a static object.
+        let context = unsafe { provider_context(side) };
+        // SAFETY: as before.
+        let qp = unsafe { provider_qp(side) };
+        // SAFETY: as before.
+        let send_cq = unsafe { provider_send_cq(side) };
+        // SAFETY: as before.
+        let recv_cq = unsafe { provider_recv_cq(side) };
+        [context.cast(), qp.cast(), send_cq.cast(), recv_cq.cast()]
     }
 
     /// Starts anew with a link of `FRAMES` frames each way. Needs some 600 bytes of stack per frame.
