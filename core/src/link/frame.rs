@@ -273,31 +273,34 @@ pub(crate) fn post_marker(calls: &mut QueuePairCalls, direction: Direction) -> R
     }
 }
 
-/// A request and its scatter/gather entry, in place.
+/// A request and its scatter/gather entry, in place: what a post patches lies in one cache line.
 #[derive(Clone, Copy)]
+#[repr(C, align(64))]
 struct Slot<W> {
-    request: W,
     entry: Sge,
+    request: W,
 }
 
 /// A circle of `N` frames (a power of two, at most 32768), each with its request.
+// What every post and completion looks at comes first, so that short offsets reach it.
+#[repr(C)]
 pub(crate) struct Frames<W, const N: usize> {
-    slots: [Slot<W>; N],
-    memory: FrameMemory,
-    origin: Origin,
-    bounds: Bounds,
     /// Number of the next request; its low bits are the next slot.
     next_id: u64,
-    /// Number of the first request.
-    first_id: u64,
     /// How many requests before that one may be the device's.
     in_flight: u32,
     /// How many may be: 0 without a key or without numbers, else the depth.
     limit: u32,
+    bounds: Bounds,
     /// Lengths below this may be believed of a message that came: 0 for none, else one more than a frame.
     believed_below: u32,
+    origin: Origin,
+    memory: FrameMemory,
+    /// Number of the first request.
+    first_id: u64,
     has_key: bool,
     out_of_ids: bool,
+    slots: [Slot<W>; N],
 }
 
 // SAFETY: the memory is `Send`; the pointers inside the requests point into the ring itself, are written before a post,
@@ -314,7 +317,7 @@ impl<W: Request, const N: usize> Frames<W, N> {
         if memory.len_bytes / N < bounds.frame_bytes as usize {
             return None;
         }
-        let mut slots = [Slot { request: W::EMPTY, entry: Sge::default() }; N];
+        let mut slots = [Slot { entry: Sge::default(), request: W::EMPTY }; N];
         let mut addr = memory.base.addr().get() as u64;
         for slot in &mut slots {
             slot.entry = Sge { addr, length: bounds.frame_bytes, lkey: 0 };
@@ -355,6 +358,11 @@ impl<W: Request, const N: usize> Frames<W, N> {
         self.has_key
     }
 
+    /// Whether nothing can be posted any more for want of numbers.
+    pub(crate) const fn is_out_of_ids(&self) -> bool {
+        self.out_of_ids
+    }
+
     #[inline]
     pub(crate) const fn in_flight(&self) -> u32 {
         self.in_flight
@@ -392,6 +400,12 @@ impl<W: Request, const N: usize> Frames<W, N> {
     pub(crate) const fn has_vacant(&self, ahead: u32) -> bool {
         // Both are below 2^17, so the sum is right.
         self.in_flight.wrapping_add(ahead) < self.limit
+    }
+
+    /// The same where `open` masks the limit: all ones, or 0 for a broken link.
+    #[inline(always)]
+    pub(crate) const fn has_vacant_if(&self, open: u32, ahead: u32) -> bool {
+        self.in_flight.wrapping_add(ahead) < self.limit & open
     }
 
     /// The frame whose request comes next, if one may be posted.

@@ -25,6 +25,7 @@ use crate::verbs::inline_calls::{Completion, PollError, PostError, QueuePairCall
 ///
 /// A link holds its requests in place: about 150 bytes for each send frame and 50 for each receive frame. Rings of thousands
 /// want a thread with a large stack, since the link is built there.
+#[repr(C)]
 pub struct Link<C: Carrier, const SEND: usize, const RECV: usize> {
     calls: QueuePairCalls,
     health: Health,
