@@ -545,7 +545,7 @@ impl<W: Request, const N: usize> Frames<W, N> {
             // Inlined although it is rare: a call here would make callers look at memory again.
             self.renew_from(&BLOCKS);
         }
-        let len_bytes = self.bounds.frame_bytes;
+        let len_bytes = self.bounds.frame_bytes as usize;
         Ok(Returned { ring: self, wr_id, released, start_bytes: 0, len_bytes })
     }
 
@@ -687,8 +687,8 @@ pub(crate) struct Returned<'ring, W, const N: usize> {
     wr_id: u64,
     released: u32,
     /// The part that `bytes` shows: `start_bytes + len_bytes` is at most a frame.
-    start_bytes: u32,
-    len_bytes: u32,
+    start_bytes: usize,
+    len_bytes: usize,
 }
 
 impl<'ring, W: Request, const N: usize> Returned<'ring, W, N> {
@@ -719,7 +719,7 @@ impl<'ring, W: Request, const N: usize> Returned<'ring, W, N> {
         if byte_len >= self.ring.believed_below {
             return None;
         }
-        (self.start_bytes, self.len_bytes) = (0, byte_len);
+        (self.start_bytes, self.len_bytes) = (0, byte_len as usize);
         Some(())
     }
 
@@ -727,15 +727,15 @@ impl<'ring, W: Request, const N: usize> Returned<'ring, W, N> {
     #[inline(always)]
     pub(crate) fn trim(&mut self, start_bytes: u32, len_bytes: u32) {
         let fits = u64::from(start_bytes) + u64::from(len_bytes) <= u64::from(self.ring.bounds.frame_bytes);
-        (self.start_bytes, self.len_bytes) = if fits { (start_bytes, len_bytes) } else { (0, 0) };
+        (self.start_bytes, self.len_bytes) = if fits { (start_bytes as usize, len_bytes as usize) } else { (0, 0) };
     }
 
     /// The part of the frame's bytes that was asked for.
     #[inline(always)]
     pub(crate) fn bytes(&self) -> &[u8] {
-        let start = self.ring.frame_ptr(self.wr_id).wrapping_add(self.start_bytes as usize);
+        let start = self.ring.frame_ptr(self.wr_id).wrapping_add(self.start_bytes);
         // SAFETY: as in `frame`; the part lies in the frame (`trim`).
-        unsafe { slice::from_raw_parts(start, self.len_bytes as usize) }
+        unsafe { slice::from_raw_parts(start, self.len_bytes) }
     }
 
     /// Gives it back to the ring, and takes the frame whose request comes next.
