@@ -64,7 +64,7 @@ fn polls(queue: &CompletionQueue<'_>, n: u64) -> u64 {
             if completion.error().is_some() {
                 return 0;
             }
-            sum += completion.wr_id() & 0xff | 1;
+            sum += (completion.wr_id() & 0xff) | 1;
         }
     }
     sum

@@ -82,7 +82,7 @@ fn polls(queue: &BasicCompletionQueue, n: u64) -> u64 {
             if completion.status() != 0 {
                 return 0;
             }
-            sum += completion.wr_id() & 0xff | 1;
+            sum += (completion.wr_id() & 0xff) | 1;
         }
     }
     sum
