@@ -33,7 +33,7 @@ impl Mode {
 /// ```
 /// use bareverbs_core::access::{Mode, Phase, SpinAccessLock};
 ///
-/// let lock = SpinAccessLock::new();
+/// let lock: SpinAccessLock = SpinAccessLock::new();
 /// let first = lock.disjoint().unwrap();
 /// let second = lock.disjoint().unwrap();
 /// assert_eq!(lock.phase(), Phase::Disjoint(2));
