@@ -14,6 +14,7 @@ mod completing;
 mod config;
 mod connecting;
 mod error;
+mod frames;
 mod message;
 mod teardown;
 
@@ -21,42 +22,25 @@ use std::sync::Arc;
 
 use bareverbs_core::connect::{Psn, Transition};
 use bareverbs_core::link::{
-    Carrier, DepthUnit, Direction, FrameKey, FrameMemory, Geometry, Link, LinkRules, LinkSetup, Outstanding, SendChain,
-    SendError, SendFrame, Sequence, THUNDERBOLT_FRAME_BYTES,
+    Carrier, DepthUnit, Direction, FrameKey, Geometry, Link, LinkRules, LinkSetup, Outstanding, SendChain, SendError,
+    SendFrame, Sequence, THUNDERBOLT_FRAME_BYTES,
 };
 
 pub use config::{EndpointConfig, Waking};
 pub use error::{EndpointError, EndpointErrorKind};
+pub use frames::Frames;
 pub use message::MessageEndpoint;
 pub use teardown::Teardown;
 
 use crate::errno;
 use crate::error::Error;
-use crate::memory::pages::Pages;
 use crate::objects::gid::{self, GidInfo};
-use crate::objects::memory_region::Keeper;
 use crate::objects::port::PortInfo;
 use crate::objects::queue_pair::MARKER_SLOTS;
 use crate::objects::{
     CompletionChannel, CompletionQueue, DeviceContext, MemoryRegion, ProtectionDomain, QueuePair, drain,
 };
 use teardown::Plumbing;
-
-/// Where an endpoint's frames live.
-#[derive(Debug)]
-pub enum Frames {
-    /// Memory that the endpoint allocates and frees.
-    Owned,
-    /// Static storage, claimed. It is the endpoint's for good: it is not given back by a close, nor by a failed
-    /// [`Endpoint::new`], so a link that is made anew brings storage of its own.
-    Static(FrameMemory),
-}
-
-impl From<FrameMemory> for Frames {
-    fn from(memory: FrameMemory) -> Self {
-        Self::Static(memory)
-    }
-}
 
 /// One end of a connection, with `SEND` frames to send from and `RECV` to receive into.
 ///
@@ -152,8 +136,9 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
             None => CompletionQueue::new(context, entries)?,
             Some(channel) => CompletionQueue::with_channel(channel, entries)?,
         };
-        let mut queue_pair = QueuePair::new(&domain, &queue, &queue, &config.queue_pair)?;
-        let (memory, keeper) = frame_memory(frames.into(), (SEND + RECV) * config.frame_bytes as usize)?;
+        // Region and queue pair each hold the keeper: the memory is let go when both are gone.
+        let (memory, keeper) = frames::memory(frames.into(), (SEND + RECV) * config.frame_bytes as usize)?;
+        let mut queue_pair = QueuePair::for_memory(&domain, &queue, &queue, &config.queue_pair, keeper.clone())?;
         let region = MemoryRegion::of_frames(&domain, &memory, keeper)?;
         queue_pair.modify(&Transition::to_init(&config.queue_pair))?;
         // SAFETY: the region was registered at its own address, without an iova.
@@ -387,21 +372,6 @@ fn depth_to_ask(rules: &LinkRules, frames: usize, frame_bytes: u32) -> u32 {
     match rules.depth_unit {
         DepthUnit::Requests => frames,
         DepthUnit::ThunderboltFrames => frames.saturating_mul(frame_bytes.div_ceil(THUNDERBOLT_FRAME_BYTES)),
-    }
-}
-
-fn frame_memory(frames: Frames, len_bytes: usize) -> Result<(FrameMemory, Keeper), Error> {
-    match frames {
-        Frames::Static(memory) => Ok((memory, None)),
-        Frames::Owned => {
-            let pages =
-                Arc::new(Pages::new(len_bytes).ok_or(Error::Size { what: "frame memory", got: len_bytes as u64 })?);
-            // SAFETY: 1: the pages are ours, zeroed, of that length. 2: they live until the region that covers them is
-            // deregistered (its keeper), which the endpoint does after the queue pair was drained or destroyed, and never
-            // when neither succeeded. 3: only their address is known elsewhere.
-            let memory = unsafe { FrameMemory::from_raw_parts(pages.start(), pages.len_bytes()) };
-            Ok((memory, Some(pages)))
-        }
     }
 }
 

@@ -17,6 +17,7 @@ use crate::errno;
 use crate::error::{CallError, Doing, Error};
 use crate::objects::completion_queue::CompletionQueue;
 use crate::objects::handle::{Handle, Object, Origin};
+use crate::objects::memory_region::Keeper;
 use crate::objects::protection_domain::ProtectionDomain;
 
 /// What must outlive a queue pair. When destroying it fails, all of it stays.
@@ -26,6 +27,8 @@ pub(super) struct Parents {
     send_queue: Arc<Handle<Cq>>,
     recv_queue: Arc<Handle<Cq>>,
     domain: Arc<ProtectionDomain>,
+    #[expect(dead_code, reason = "held, not read: it keeps the memory that requests name")]
+    keeper: Keeper,
 }
 
 impl Object for Qp {
@@ -67,6 +70,18 @@ impl QueuePair {
         recv_queue: &CompletionQueue,
         config: &QueuePairConfig,
     ) -> Result<Self, Error> {
+        Self::for_memory(domain, send_queue, recv_queue, config, None)
+    }
+
+    /// As [`new`](Self::new), for requests that name memory which `keeper` keeps: it is let go only after the queue pair was
+    /// destroyed, and never when that failed.
+    pub(crate) fn for_memory(
+        domain: &Arc<ProtectionDomain>,
+        send_queue: &CompletionQueue,
+        recv_queue: &CompletionQueue,
+        config: &QueuePairConfig,
+        keeper: Keeper,
+    ) -> Result<Self, Error> {
         let context = domain.context();
         context.check_use()?;
         for queue in [send_queue, recv_queue] {
@@ -97,6 +112,7 @@ impl QueuePair {
             send_queue: Arc::clone(send_queue.shared()),
             recv_queue: Arc::clone(recv_queue.shared()),
             domain: Arc::clone(domain),
+            keeper,
         };
         let what = format!(
             "a {:?} queue pair of {} sends and {} receives",

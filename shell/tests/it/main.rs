@@ -17,6 +17,7 @@ mod processes;
 mod provider_answers;
 mod regions;
 mod soft;
+mod static_frames;
 mod teardown_orders;
 mod world;
 mod wrapped;

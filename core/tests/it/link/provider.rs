@@ -234,7 +234,10 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Rig<C, SEND, RECV> {
     }
 
     pub fn wish(carrier: C, wishes: Wishes) -> Result<Self, LinkSetupError> {
-        let memory = leaked_memory((SEND + RECV) * wishes.geometry.frame_bytes as usize);
+        Self::over(leaked_memory((SEND + RECV) * wishes.geometry.frame_bytes as usize), carrier, wishes)
+    }
+
+    pub fn over(memory: FrameMemory, carrier: C, wishes: Wishes) -> Result<Self, LinkSetupError> {
         let device = Device::new(QP_NUM);
         let queue = device.queue();
         let setup = LinkSetup {
