@@ -11,8 +11,8 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-use bareverbs_core::link::{Carrier, Checksum, Event, Header, Immediate, Raw, SendError};
-use bareverbs_shell::endpoint::{Endpoint, EndpointErrorKind};
+use bareverbs_core::link::{Carrier, Checksum, Header, Immediate, Raw, SendError};
+use bareverbs_shell::endpoint::{Endpoint, EndpointErrorKind, Event};
 use bareverbs_shell::soft::{Mode, Record, SoftConfig};
 use bareverbs_shell::wait::{Relax, Wait};
 

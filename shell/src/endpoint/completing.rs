@@ -1,10 +1,11 @@
 //! How an endpoint learns of completions: polling, waiting, sleeping, and what the device reports on its own.
 
-use bareverbs_core::link::{Carrier, Event, Fault, Link, LinkError, WorkId};
+use bareverbs_core::link::{Carrier, Fault, Link, LinkError, WorkId};
 use bareverbs_core::verbs::Wc;
 
+use crate::endpoint::posting::Names;
 use crate::endpoint::teardown::Plumbing;
-use crate::endpoint::{Endpoint, EndpointError, EndpointErrorKind, Stage};
+use crate::endpoint::{Endpoint, EndpointError, EndpointErrorKind, Event, Stage};
 use crate::error::Error;
 use crate::wait::{Ended, Wait, Waiting};
 
@@ -51,12 +52,13 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
         };
         let mut events = 0;
         let mut first_error = None;
+        let names = Names { peer: &self.config.peer, device: &self.plumbing.device };
         let batch = Batch(&mut self.link);
         for completion in completions {
             match batch.0.accept(&completion) {
                 Ok(event) => {
                     events += 1;
-                    on(event);
+                    on(Event::of(event, names));
                 }
                 // Later completions of the same poll only keep the books.
                 Err(error) => first_error = first_error.or(Some(error)),

@@ -16,20 +16,22 @@ mod connecting;
 mod error;
 mod frames;
 mod message;
+mod posting;
 mod teardown;
 
 use std::sync::Arc;
 
 use bareverbs_core::connect::{Psn, Transition};
 use bareverbs_core::link::{
-    Carrier, DepthUnit, Direction, FrameKey, Geometry, Link, LinkRules, LinkSetup, Outstanding, SendChain, SendError,
-    SendFrame, Sequence, THUNDERBOLT_FRAME_BYTES,
+    Carrier, DepthUnit, Direction, FrameKey, Geometry, Link, LinkRules, LinkSetup, Outstanding, Sequence,
+    THUNDERBOLT_FRAME_BYTES,
 };
 
 pub use config::{EndpointConfig, Waking};
 pub use error::{EndpointError, EndpointErrorKind};
 pub use frames::Frames;
 pub use message::MessageEndpoint;
+pub use posting::{ChainFrame, Event, RecvFrame, SendChain, SendFrame};
 pub use teardown::Teardown;
 
 use crate::errno;
@@ -40,13 +42,14 @@ use crate::objects::queue_pair::MARKER_SLOTS;
 use crate::objects::{
     CompletionChannel, CompletionQueue, DeviceContext, MemoryRegion, ProtectionDomain, QueuePair, drain,
 };
+use posting::Names;
 use teardown::Plumbing;
 
 /// One end of a connection, with `SEND` frames to send from and `RECV` to receive into.
 ///
 /// ```
-/// use bareverbs_core::link::{Event, Immediate};
-/// use bareverbs_shell::endpoint::{Endpoint, EndpointConfig, Frames, connect_pair};
+/// use bareverbs_core::link::Immediate;
+/// use bareverbs_shell::endpoint::{Endpoint, EndpointConfig, Event, Frames, connect_pair};
 /// use bareverbs_shell::{Fabric, Wait};
 /// use std::time::Duration;
 ///
@@ -193,7 +196,11 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
     pub fn next_frame(&mut self) -> Result<SendFrame<'_, C, SEND>, EndpointError> {
         self.check_connected()?;
         let Self { link, config, plumbing, .. } = self;
-        link.next_frame().map_err(|error| refused(&config.peer, &plumbing.device, error))
+        let names = Names { peer: &config.peer, device: &plumbing.device };
+        match link.next_frame() {
+            Ok(frame) => Ok(SendFrame { frame, names }),
+            Err(error) => Err(names.not_posted(error)),
+        }
     }
 
     /// Messages to be staged and posted in one call.
@@ -203,7 +210,8 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
     #[inline]
     pub fn chain(&mut self) -> Result<SendChain<'_, C, SEND>, EndpointError> {
         self.check_connected()?;
-        Ok(self.link.chain())
+        let Self { link, config, plumbing, .. } = self;
+        Ok(SendChain { chain: link.chain(), names: Names { peer: &config.peer, device: &plumbing.device } })
     }
 
     #[inline]
@@ -262,13 +270,9 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
     /// [`EndpointErrorKind::Send`]; a refused send used up no sequence number.
     #[inline]
     pub fn send(&mut self, payload_bytes: usize, fill: impl FnOnce(&mut [u8])) -> Result<Sequence, EndpointError> {
-        self.check_connected()?;
-        let posted = self.link.next_frame().and_then(|mut frame| {
-            fill(frame.payload_mut());
-            errno::clear();
-            frame.post(payload_bytes)
-        });
-        posted.map_err(|error| refused(&self.config.peer, &self.plumbing.device, error))
+        let mut frame = self.next_frame()?;
+        fill(frame.payload_mut());
+        frame.post(payload_bytes)
     }
 
     /// Posts at most `max` receives, of the frames that are not posted; answers how many.
@@ -278,15 +282,16 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
     pub fn post_receives(&mut self, max: usize) -> Result<usize, EndpointError> {
         self.check_connected()?;
         errno::clear();
-        self.link.post_receives(max).map_err(|error| {
-            let errno = error::errno_of_receive(&error);
-            self.failed(EndpointErrorKind::Receive(error, errno))
-        })
+        self.link.post_receives(max).map_err(|error| self.names().receive_refused(error))
     }
 
     #[cold]
     fn failed(&self, kind: EndpointErrorKind) -> EndpointError {
-        EndpointError { peer: Arc::clone(&self.config.peer), device: Arc::clone(&self.plumbing.device), kind }
+        self.names().failed(kind)
+    }
+
+    fn names(&self) -> Names<'_> {
+        Names { peer: &self.config.peer, device: &self.plumbing.device }
     }
 
     /// Takes the endpoint down, in order, and tells what happened.
@@ -349,12 +354,6 @@ pub fn connect_pair<A: Carrier, B: Carrier, const AS: usize, const AR: usize, co
     let (to_a, to_b) = (a.destination(), b.destination());
     a.connect(&to_b, path_mtu)?;
     b.connect(&to_a, path_mtu)
-}
-
-#[cold]
-fn refused(peer: &Arc<str>, device: &Arc<str>, error: SendError) -> EndpointError {
-    let kind = EndpointErrorKind::Send(error, error::errno_of_send(&error));
-    EndpointError { peer: Arc::clone(peer), device: Arc::clone(device), kind }
 }
 
 fn rules_for(config: &EndpointConfig, port: &PortInfo) -> LinkRules {

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use bareverbs_core::connect::{Destination, QueuePairConfig};
 use bareverbs_core::link::{
-    Carrier, Checksum, Event, Fault, FrameStorage, Header, Immediate, LinkError, Raw, SendError, Sequence,
+    Carrier, Checksum, Fault, FrameStorage, Header, Immediate, LinkError, Raw, SendError, Sequence,
 };
 use bareverbs_core::verbs::{Gid, Mtu, QpState};
 use bareverbs_shell::Error;
-use bareverbs_shell::endpoint::{Endpoint, EndpointErrorKind, Frames, connect_pair};
+use bareverbs_shell::endpoint::{Endpoint, EndpointErrorKind, Event, Frames, connect_pair};
 use bareverbs_shell::error::Doing;
 use bareverbs_shell::wait::{Relax, Wait};
 
@@ -118,7 +118,8 @@ fn chains_of_every_length_stream(world: &World) {
         for _ in 0..8 {
             chain.next_frame().expect("a free frame").stage(0).expect("it fits");
         }
-        assert_eq!(chain.next_frame().err(), Some(SendError::Full { depth: 8 }));
+        let full = EndpointErrorKind::Send(SendError::Full { depth: 8 }, None);
+        assert_eq!(chain.next_frame().err().map(|error| error.kind), Some(full));
         assert_eq!(chain.staged(), 8);
     }
 }

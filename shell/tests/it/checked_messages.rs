@@ -4,10 +4,12 @@ use std::cell::Cell;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use bareverbs_core::link::{Event, Fault, Immediate, LinkError, ReadError, SendError, Sequence};
+use bareverbs_core::link::{Fault, Immediate, LinkError, ReadError, SendError, Sequence};
 use bareverbs_core::verbs::inline_calls::PollError;
 use bareverbs_core::verbs::{Be32, Wc, WcFlags, WcOpcode, WcStatus};
-use bareverbs_shell::endpoint::{Endpoint, EndpointConfig, EndpointError, EndpointErrorKind, Frames, connect_pair};
+use bareverbs_shell::endpoint::{
+    Endpoint, EndpointConfig, EndpointError, EndpointErrorKind, Event, Frames, connect_pair,
+};
 use bareverbs_shell::objects::{CompletionQueue, DeviceContext};
 use bareverbs_shell::soft::{Answer, LiveCounts, MessageFault, Mode, Record, SoftConfig, SoftFabric};
 use bareverbs_shell::wait::Clock;

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use bareverbs_core::connect::QueuePairConfig;
-use bareverbs_core::link::{Event, Header, Immediate, SendError, Sequence};
+use bareverbs_core::link::{Header, Immediate, SendError, Sequence};
 use bareverbs_core::verbs::{AccessFlags, Gid, PortState, QpState};
-use bareverbs_shell::endpoint::{Endpoint, EndpointErrorKind, Frames, connect_pair};
+use bareverbs_shell::endpoint::{Endpoint, EndpointErrorKind, Event, Frames, connect_pair};
 use bareverbs_shell::errno::{self, Errno};
 use bareverbs_shell::memory::pages::{PAGE_BYTES, Pages};
 use bareverbs_shell::objects::gid::GidPolicy;
