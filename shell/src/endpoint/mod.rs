@@ -123,7 +123,7 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
     ) -> Result<Self, Error> {
         let mut config = config;
         let port = context.port(config.queue_pair.port)?;
-        let gid = gid::choose(context.name(), &port, config.gid, &context.gids(port.number)?)?;
+        let gid = gid::find(context, &port, config.gid)?;
         let rules = rules_for(&config, &port);
         config.queue_pair = config
             .queue_pair
