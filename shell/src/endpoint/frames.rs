@@ -2,7 +2,8 @@
 //!
 //! The rule this file protects: **the memory of frames is let go when both their region and their queue pair are gone, and
 //! never when either had to be left behind.** Region and queue pair each hold its keeper, so this holds on every path: a
-//! close, a drop, an [`Endpoint::new`](super::Endpoint::new) that fails half-way. An endpoint that is forgotten keeps it.
+//! close, a drop, an [`Endpoint::new`](super::Endpoint::new) that fails half-way. An endpoint that is forgotten keeps it, and
+//! so does a forked child, where no handle lets anything go.
 //!
 //! # Safety
 //!
@@ -60,7 +61,7 @@ pub(super) fn memory(frames: Frames, len_bytes: usize) -> Result<(FrameMemory, K
         Frames::Static(memory) => {
             let len_bytes = memory.len_bytes();
             let base = NonNull::new(memory.as_ptr()).ok_or(Error::Size { what: "frame memory", got: 0 })?;
-            let keeper = Arc::new(Claimed { memory: Some(memory), process: std::process::id() });
+            let keeper = Arc::new(memory);
             // SAFETY: 1: what is claimed is frame memory already. 2, 3: the keeper has it, does not look at it, and lives
             // until the region that covers it is deregistered and the queue pair that it is posted to is destroyed; the
             // endpoint does nothing with its link after that.
@@ -74,21 +75,6 @@ pub(super) fn memory(frames: Frames, len_bytes: usize) -> Result<(FrameMemory, K
             // address is known elsewhere.
             let memory = unsafe { FrameMemory::from_raw_parts(pages.start(), pages.len_bytes()) };
             Ok((memory, Some(pages)))
-        }
-    }
-}
-
-/// Static storage that an endpoint has claimed. Dropping it gives the claim back.
-struct Claimed {
-    memory: Option<FrameMemory>,
-    process: u32,
-}
-
-impl Drop for Claimed {
-    fn drop(&mut self) {
-        if self.process != std::process::id() {
-            // A forked child: nothing was deregistered for it, and pages that a device knows may not be mapped in it.
-            std::mem::forget(self.memory.take());
         }
     }
 }

@@ -8,13 +8,16 @@
 
 use std::ffi::OsStr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use bareverbs_core::connect::QueuePairConfig;
 use bareverbs_core::link::{FrameStorage, Header, Immediate, Sequence};
 use bareverbs_core::teardown_order::Quiesced;
+use bareverbs_core::verbs::AccessFlags;
 use bareverbs_shell::Error;
 use bareverbs_shell::endpoint::{Endpoint, EndpointErrorKind, Frames};
-use bareverbs_shell::objects::{CompletionQueue, DeviceContext, ProtectionDomain, QueuePair};
+use bareverbs_shell::memory::pages::{PAGE_BYTES, Pages};
+use bareverbs_shell::objects::{CompletionQueue, DeviceContext, MemoryRegion, ProtectionDomain, QueuePair};
 use bareverbs_shell::soft::{LiveCounts, Mode, Record, SoftConfig, SoftFabric};
 
 use crate::own_process;
@@ -157,6 +160,17 @@ fn in_forked_child(child: impl FnOnce() -> bool) -> bool {
     }
 }
 
+static RELEASED: AtomicU32 = AtomicU32::new(0);
+
+/// Pages whose release is counted.
+struct Kept(Pages);
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        RELEASED.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn a_forked_child_makes_no_verbs_call_and_the_parent_goes_on() {
     own_process::run("processes::a_forked_child_makes_no_verbs_call_and_the_parent_goes_on", &[], || {
@@ -168,6 +182,13 @@ fn a_forked_child_makes_no_verbs_call_and_the_parent_goes_on() {
         let itself = end.destination();
         end.connect(&itself, end.path_mtu()).expect("it is in INIT");
         end.send(8, |_| ()).expect("a healthy link");
+        // Registered memory whose release can be seen.
+        let domain = ProtectionDomain::new(&context, 1).expect("the device");
+        let keeper: Arc<Kept> = Arc::new(Kept(Pages::new(PAGE_BYTES).expect("a page")));
+        let (start, bytes) = (keeper.0.start().addr().get(), keeper.0.len_bytes());
+        // SAFETY: 1: the keeper holds the pages. 2: only their address is known.
+        let region = unsafe { MemoryRegion::register(&domain, start, bytes, AccessFlags::LOCAL_WRITE, Some(keeper)) };
+        let mut region = Some(region.expect("a region"));
         let before = soft.live();
         let mut end = Some(end);
 
@@ -184,6 +205,12 @@ fn a_forked_child_makes_no_verbs_call_and_the_parent_goes_on() {
             matches!(told, Some(Ok(_))) && untouched
         };
         assert!(in_forked_child(closed), "the close called something, or panicked");
+        let kept = || {
+            drop(region.take());
+            // Where `ibv_fork_init` was called, registered pages are not mapped in a child: to free them would be a fault.
+            RELEASED.load(Ordering::Relaxed) == 0 && soft.record().is_empty()
+        };
+        assert!(in_forked_child(kept), "memory that is not the child's was freed");
         let used = || {
             let forked = |outcome: Result<(), Error>| outcome == Err(Error::Forked { device: Arc::from("soft0") });
             forked(ProtectionDomain::new(&context, 1).map(drop))
@@ -197,6 +224,8 @@ fn a_forked_child_makes_no_verbs_call_and_the_parent_goes_on() {
         // The parent's are as they were.
         let told = end.take().expect("still here").close().expect("nothing refuses");
         assert_eq!(told.quiesced, Quiesced::Yes);
+        drop((region.take(), domain));
+        assert_eq!(RELEASED.load(Ordering::Relaxed), 1);
         assert!(FRAMES.claim().is_some());
         drop(context);
         assert_eq!(soft.live(), LiveCounts::default());
