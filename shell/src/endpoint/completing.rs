@@ -13,14 +13,12 @@ use crate::wait::{Ended, Wait, Waiting};
 const LOOK_FOR_EVENTS_EVERY: u32 = 256;
 
 /// A link while a batch of completions is given out. When the caller's code panics in between, the rest of the batch is
-/// lost, and with it messages: the link breaks.
+/// lost, and with it messages: the link breaks. A batch that was given out is forgotten.
 struct Batch<'link, C: Carrier, const SEND: usize, const RECV: usize>(&'link mut Link<C, SEND, RECV>);
 
 impl<C: Carrier, const SEND: usize, const RECV: usize> Drop for Batch<'_, C, SEND, RECV> {
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.abandon();
-        }
+        self.0.abandon();
     }
 }
 
@@ -64,7 +62,7 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
                 Err(error) => first_error = first_error.or(Some(error)),
             }
         }
-        drop(batch);
+        std::mem::forget(batch);
         match first_error {
             None if events == 0 => self.check_whole().map(|()| 0),
             None => Ok(events),

@@ -160,7 +160,6 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
             .ok_or(Error::State { device: Arc::clone(context.name()), what: "the queue pair's calls were taken" })?;
         let link = Link::new(carrier, calls, memory, setup).map_err(Error::Link)?;
         let qp_num = queue_pair.qp_num();
-        let fatal_seen = context.fatal_count();
         let one_thread = context.is_for_one_thread();
         let plumbing = Plumbing {
             region: Some(region),
@@ -184,7 +183,8 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
             qp_num,
             stage: Stage::Fresh,
             one_thread,
-            fatal_seen,
+            // What came before concerns it if it names this queue pair, this queue or the whole device.
+            fatal_seen: 0,
         })
     }
 
