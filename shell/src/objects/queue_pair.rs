@@ -114,13 +114,9 @@ impl QueuePair {
             domain: Arc::clone(domain),
             keeper,
         };
-        let what = format!(
-            "a {:?} queue pair of {} sends and {} receives",
-            init.qp_type, asked.max_send_wr, asked.max_recv_wr
-        );
         // SAFETY: just returned by this library, or null; errno was cleared.
         let handle = unsafe { Handle::adopt(raw, parents, "ibv_create_qp") }
-            .map_err(|error| error.doing(Doing::Create(what)))?;
+            .map_err(|error| error.doing(Doing::Create(in_words_of_size(&asked, config))))?;
         self_check(&handle, config)?;
         // SAFETY: the queue pair is live, and its start is laid out as we think, as was just seen.
         let qp_num = unsafe { (*handle.as_ptr()).qp_num };
@@ -221,6 +217,11 @@ fn read_back(handle: &Handle<Qp>) -> Option<QpCap> {
     // SAFETY: the queue pair is live; both structs are ours.
     let returned = unsafe { call(handle.as_ptr(), &raw mut attr, mask.bits() as c_int, init.as_mut_ptr()) };
     (returned == 0 && attr.cap.max_send_wr != 0).then_some(attr.cap)
+}
+
+fn in_words_of_size(asked: &QpCap, config: &QueuePairConfig) -> String {
+    let QpCap { max_send_wr, max_recv_wr, .. } = asked;
+    format!("a {:?} queue pair of {max_send_wr} sends and {max_recv_wr} receives", config.service.qp_type())
 }
 
 fn in_words(transition: &Transition) -> String {
