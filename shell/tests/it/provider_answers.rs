@@ -177,7 +177,7 @@ fn long_table(len: usize, mapped: &[usize]) -> Vec<GidSlot> {
     let slot = |at: usize| match at {
         _ if mapped.contains(&at) => GidSlot::ipv4([10, 0, (at >> 8) as u8, at as u8]),
         3 => LINK_LOCAL,
-        _ if at % 9 == 0 => GidSlot::Empty,
+        _ if at.is_multiple_of(9) => GidSlot::Empty,
         _ => GidSlot::Fails(libc::EIO),
     };
     (0..len).map(slot).collect()
