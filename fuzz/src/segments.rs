@@ -68,8 +68,10 @@ pub fn chunks(bytes: &[u8]) {
     assert_eq!(cut.clone().err(), wrong);
     let Ok(cut) = cut else { return };
     assert_eq!(u64::from(cut.part_count()), count);
-    let holding = cut.part_holding(offset).map(|part| part.index);
-    assert_eq!(holding, (offset < len_bytes).then(|| (offset / max_bytes) as u32));
+    for offset in [offset, 0, len_bytes.wrapping_sub(1), len_bytes, len_bytes.wrapping_add(1)] {
+        let holding = cut.part_holding(offset).map(|part| part.index);
+        assert_eq!(holding, (offset < len_bytes).then(|| (offset / max_bytes) as u32));
+    }
     if count <= MOST_PARTS {
         let parts: Vec<_> = cut.map(|part| (part.address, u64::from(part.len_bytes))).collect();
         assert_eq!(parts, chunks_twin::parts(base, len_bytes, max_bytes));
