@@ -7,6 +7,7 @@ mod calls;
 pub mod channels;
 mod ends;
 pub mod on_soft;
+pub mod one_sided;
 mod probes;
 pub mod reliable;
 mod requests;
@@ -17,3 +18,4 @@ pub use ends::{
 };
 pub use probes::*;
 pub use requests::{gather, post_recv, post_send, receive, scatter, send, send_imm};
+pub type Req = requests::Request<bareverbs_core::verbs::SendWr>;

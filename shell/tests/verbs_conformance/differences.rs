@@ -56,6 +56,12 @@ differences! {
         device: "receiver `LOC_QP_OP_ERR`, sender `REM_OP_ERR`",
         why: "hardware says so"
     }
+    LongerThanThePort {
+        what: "a message longer than the port's `max_msg_sz`",
+        soft: "`LOC_LEN_ERR`",
+        device: "goes out",
+        why: "hardware says so"
+    }
     FailedSendSolicits {
         what: "a failed send, its queue armed for solicited completions",
         soft: "makes an event",

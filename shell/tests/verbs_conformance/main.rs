@@ -11,6 +11,7 @@ mod events;
 mod failures;
 mod limits;
 mod messages;
+mod one_sided;
 #[path = "../raw/mod.rs"]
 mod raw;
 mod reliable;
@@ -85,6 +86,23 @@ cases! {
         a_send_goes_out_once_its_peer_is_connected
         a_reset_queue_pair_is_connected_anew
         the_error_state_flushes_sends_that_wait
+    }
+    one_sided {
+        a_write_lands_byte_for_byte_and_nobody_is_told
+        a_write_with_immediate_uses_up_a_receive_and_none_of_its_memory
+        a_read_brings_byte_for_byte_and_nobody_is_told
+        writes_gather_and_reads_scatter_over_as_many_entries_as_there_may_be
+        an_operation_of_no_bytes_needs_no_key_and_no_address
+        inline_bytes_of_a_write_are_read_within_the_post
+        an_addition_wraps_and_brings_what_was_there
+        a_word_is_swapped_only_where_it_is_what_was_expected
+        an_atomic_brings_eight_bytes_however_long_its_entries_are
+        operations_take_effect_in_the_order_of_their_posts
+        more_reads_than_may_be_under_way_wait_their_turn
+        only_signalled_operations_complete
+        a_queue_pair_that_cannot_send_yet_is_operated_on
+        additions_of_several_queue_pairs_are_all_counted
+        a_write_may_be_as_long_as_the_port_says
     }
     events {
         an_armed_queue_makes_one_event_at_its_next_completion
