@@ -18,4 +18,3 @@ pub use ends::{
 };
 pub use probes::*;
 pub use requests::{gather, post_recv, post_send, receive, scatter, send, send_imm};
-pub type Req = requests::Request<bareverbs_core::verbs::SendWr>;

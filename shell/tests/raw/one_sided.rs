@@ -243,3 +243,49 @@ pub fn fetch_add(wr_id: u64, entry: Sge, at: Target, add: u64) -> Request<SendWr
 pub fn compare_swap(wr_id: u64, entry: Sge, at: Target, compare: u64, swap: u64) -> Request<SendWr> {
     atomic(wr_id, WrOpcode::ATOMIC_CMP_AND_SWP, entry, at, compare, swap)
 }
+
+/// How an operation on 8 bytes is made.
+pub type Build = fn(u64, Sge, Target) -> Request<SendWr>;
+
+/// An operation, and what matters of it.
+pub struct Operation {
+    pub name: &'static str,
+    pub needs: AccessFlags,
+    pub build: Build,
+    /// Whether it uses up a receive.
+    pub uses_receive: bool,
+    /// Whether bytes come back.
+    pub is_answered: bool,
+    pub is_atomic: bool,
+}
+
+const WRITE: Operation = Operation {
+    name: "write",
+    needs: AccessFlags::REMOTE_WRITE,
+    build: write,
+    uses_receive: false,
+    is_answered: false,
+    is_atomic: false,
+};
+const ATOMIC: Operation = Operation {
+    name: "fetch-and-add",
+    needs: AccessFlags::REMOTE_ATOMIC,
+    build: |wr_id, entry, at| fetch_add(wr_id, entry, at, 1),
+    is_answered: true,
+    is_atomic: true,
+    ..WRITE
+};
+
+/// Every operation; the atomics make a 0 a 1.
+pub const OPERATIONS: [Operation; 5] = [
+    WRITE,
+    Operation {
+        name: "write with immediate",
+        build: |wr_id, entry, at| write_imm(wr_id, entry, at, 7),
+        uses_receive: true,
+        ..WRITE
+    },
+    Operation { name: "read", needs: AccessFlags::REMOTE_READ, build: read, is_answered: true, ..WRITE },
+    ATOMIC,
+    Operation { name: "compare-and-swap", build: |wr_id, entry, at| compare_swap(wr_id, entry, at, 0, 1), ..ATOMIC },
+];
