@@ -18,7 +18,7 @@ impl State {
     pub(super) fn land_somewhere(&mut self) {
         let is_one = |pair: &QueuePair| pair.state == QpState::RTS && pair.next_operation().is_some();
         let count = self.pairs.iter().filter(|(_, pair)| is_one(pair)).count() as u32;
-        if count == 0 {
+        if count == 0 || self.roll(2) == 0 {
             return;
         }
         let chosen = self.roll(count) as usize;
