@@ -200,7 +200,14 @@ fn fault(error: EndpointError, ledger: &mut Ledger) -> anyhow::Result<Ended> {
     }
 }
 
-/// Whether a send has to wait for a frame to come back.
+/// Whether a send is to be tried again later: all frames are out, say.
 fn is_not_now(error: &EndpointError) -> bool {
-    matches!(error.kind, EndpointErrorKind::Send(SendError::Full { .. }, _))
+    use SendError::{Broken, Refused, TooLong, Unregistered, WorkIdsUsedUp};
+    match error.kind {
+        EndpointErrorKind::Send(Broken { .. } | Refused { .. } | TooLong { .. } | Unregistered | WorkIdsUsedUp, _) => {
+            false
+        }
+        EndpointErrorKind::Send(..) => true,
+        _ => false,
+    }
 }
