@@ -56,7 +56,7 @@ impl<'link, C: Carrier, const N: usize> SendChain<'link, C, N> {
     /// [`SendError::Full`], [`SendError::Unregistered`], [`SendError::Broken`]; what was staged stays staged.
     #[inline(always)]
     pub fn next_frame(&mut self) -> Result<ChainFrame<'_, C, N>, SendError> {
-        if self.health.is_broken() || !self.frames.has_vacant(self.staged) {
+        if !self.frames.has_vacant_if(self.health.open(), self.staged) {
             return Err(no_frame(self.frames, self.health));
         }
         let Self { frames, books, carrier, staged, unsignalled, .. } = self;

@@ -37,9 +37,10 @@ pub(crate) struct SendBooks {
 }
 
 /// Frames and books of one direction.
+#[repr(C)]
 pub(crate) struct SendRing<const N: usize> {
-    frames: Frames<SendWr, N>,
     books: SendBooks,
+    frames: Frames<SendWr, N>,
 }
 
 impl<const N: usize> SendRing<N> {
@@ -81,7 +82,7 @@ impl<const N: usize> SendRing<N> {
         health: &'link mut Health,
         carrier: &'link C,
     ) -> Result<SendFrame<'link, C, N>, SendError> {
-        if health.is_broken() || !self.frames.has_vacant(0) {
+        if !self.frames.has_vacant_if(health.open(), 0) {
             return Err(no_frame(&self.frames, health));
         }
         match self.frames.vacant() {
