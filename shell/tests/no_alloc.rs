@@ -170,8 +170,11 @@ fn a_wait_that_is_cancelled_allocates_nothing() {
     assert_eq!(counted, 0);
 }
 
+/// What answers a hello.
+type Script = fn(&Hello) -> Vec<u8>;
+
 /// Connects, answers the hello with what `script` makes of it, and then sends `block` for as long as it is listened to.
-fn flood(address: SocketAddr, script: fn(&Hello) -> Vec<u8>, block: &[u8]) {
+fn flood(address: SocketAddr, script: Script, block: &[u8]) {
     let mut stream = TcpStream::connect(address).expect("it listens");
     let mut hello = [0; HELLO_BYTES];
     stream.read_exact(&mut hello).expect("a hello");
@@ -198,7 +201,7 @@ fn agreeing(hello: &Hello) -> Vec<u8> {
 fn a_flood_costs_an_exchange_no_more_memory_than_its_error() {
     let world = World::of_config(SoftConfig::default().record(Record::Off), "soft");
     let agreed = Step::Agreed.encode();
-    let floods: [(fn(&Hello) -> Vec<u8>, &[u8]); 4] = [
+    let floods: [(Script, &[u8]); 4] = [
         (|_| Vec::new(), b"\0"),
         (|_| Vec::new(), b"BVhi\x01"),
         (agreeing, b"\xff"),
