@@ -5,6 +5,7 @@
 //! - `ratios` (a binary) takes times of two sides in turns and prints their ratios beside the bars: those of `RESULTS.md`.
 //! - `benches/` takes times of each side alone, to be compared with what they were: `cargo bench -p bareverbs-benches`.
 //! - `no-panic/` (a workspace of its own) shows that no panic can be reached from the hot paths.
+//! - `peers/` (a workspace of its own, and no part of CI: it needs cmake and libclang) takes times of other libraries.
 //!
 //! Needs a C compiler.
 
