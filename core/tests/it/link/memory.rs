@@ -3,7 +3,7 @@ use bareverbs_core::link::{
 };
 use bareverbs_core::verbs::{LinkLayer, QpCap};
 
-use super::provider::{Device, Rig, Seen, Wishes, accept, leaked_memory};
+use super::provider::{Device, QP_NUM, Rig, Seen, Wishes, accept, leaked_memory};
 
 static STORAGE: FrameStorage<8192> = FrameStorage::new();
 
@@ -43,7 +43,8 @@ fn storage_can_be_claimed_anew_when_all_that_was_claimed_is_dropped() {
 fn what_a_link_took_comes_back_by_release_alone() {
     static STORAGE: FrameStorage<{ 16 * 256 }> = FrameStorage::new();
     for _ in 0..3 {
-        let mut rig: Rig<Immediate> = Rig::over(STORAGE.claim().unwrap(), Immediate, Wishes::default()).unwrap();
+        let mut rig: Rig<Immediate> =
+            Rig::over(Immediate, Wishes::default(), Device::new(QP_NUM), STORAGE.claim().unwrap()).unwrap();
         rig.link.post_receives(8).unwrap();
         let held = rig.link.into_memory();
         assert!(STORAGE.claim().is_none());
@@ -56,13 +57,15 @@ fn what_a_link_took_comes_back_by_release_alone() {
     // A link that could not be made took nothing.
     let geometry = Geometry { frame_bytes: 100, ..Wishes::default().geometry };
     let wishes = Wishes { geometry, ..Wishes::default() };
-    assert!(Rig::<Immediate>::over(STORAGE.claim().unwrap(), Immediate, wishes).is_err());
+    assert!(Rig::<Immediate>::over(Immediate, wishes, Device::new(QP_NUM), STORAGE.claim().unwrap()).is_err());
     // Its device may still write: no drop gives it back, neither the link's nor the held memory's.
-    let rig: Rig<Immediate> = Rig::over(STORAGE.claim().unwrap(), Immediate, Wishes::default()).unwrap();
+    let rig: Rig<Immediate> =
+        Rig::over(Immediate, Wishes::default(), Device::new(QP_NUM), STORAGE.claim().unwrap()).unwrap();
     drop(rig);
     assert!(STORAGE.claim().is_none());
     static OTHER: FrameStorage<{ 16 * 256 }> = FrameStorage::new();
-    let rig: Rig<Immediate> = Rig::over(OTHER.claim().unwrap(), Immediate, Wishes::default()).unwrap();
+    let rig: Rig<Immediate> =
+        Rig::over(Immediate, Wishes::default(), Device::new(QP_NUM), OTHER.claim().unwrap()).unwrap();
     drop(rig.link.into_memory());
     assert!(OTHER.claim().is_none());
 }
