@@ -5,7 +5,8 @@ use bareverbs_core::verbs::{AccessFlags, EventType, Mr, QpAttr, QpCap, QpState, 
 use crate::differences::Difference;
 use crate::raw::channels::do_not_block;
 use crate::raw::one_sided::{
-    ALL, OPERATIONS, Operation, RELIABLE, Scene, Setting, Target, UNRELIABLE, Word, fetch_add, read, write, write_imm,
+    ALL, OPERATIONS, Operation, RELIABLE, Scene, Setting, Target, UNRELIABLE, Word, fetch_add, read, register_at, rkey,
+    write, write_imm,
 };
 use crate::raw::reliable::{HASTY, PATIENT, Patience, RC_RTR_MASK, RC_RTS_MASK, rc_end, rc_rtr_attr, rc_rts_attr};
 use crate::raw::{
@@ -241,6 +242,22 @@ pub fn an_atomic_on_no_word_is_refused_by_the_post(env: &Env) {
                 assert_eq!(statuses(&scene.one.poll(1)), [(1, OK)], "what stood before it went out");
             }
         }
+        scene.tear_down();
+    }
+}
+
+/// The address that the key counts by is a word's, and the memory there is not.
+pub fn an_atomic_on_memory_that_is_no_word_is_an_invalid_request(env: &Env) {
+    for operation in OPERATIONS.iter().filter(|operation| operation.is_atomic) {
+        let scene = Scene::new(env, RELIABLE);
+        let skip = 4096 - scene.target(0).addr as usize % 4096 + 1;
+        let region = register_at(&scene.other, skip, 64, 0x10_0000);
+        assert!(!region.is_null());
+        let at = Target { addr: 0x10_0000, rkey: rkey(region) };
+        scene.post((operation.build)(1, scene.one.sge(0, 8), at));
+        assert_eq!(statuses(&scene.one.poll(1)), [(1, INVALID)], "{}", operation.name);
+        assert_eq!(scene.other.read(skip, 8), [0; 8]);
+        assert_eq!(env.dereg_mr(region), 0);
         scene.tear_down();
     }
 }
