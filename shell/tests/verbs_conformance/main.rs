@@ -119,7 +119,7 @@ cases! {
         a_requester_that_may_have_none_under_way_waits_until_it_is_flushed
         limits_of_reads_and_atomics_are_checked
         an_atomic_on_no_word_is_refused_by_the_post
-        an_atomic_on_memory_that_is_no_word_is_an_invalid_request
+        a_region_is_not_addressed_from_another_place_within_its_page
         entries_of_ones_own_that_are_not_granted_fail_the_requester_only
         a_region_not_for_writing_may_be_sent_from_and_not_read_into
         an_answer_has_no_place_in_an_inline_request
