@@ -142,7 +142,7 @@ impl State {
         {
             return Err(libc::EINVAL);
         }
-        if (asked.iova ^ asked.address as u64) % PAGE_BYTES != 0 {
+        if !(asked.iova ^ asked.address as u64).is_multiple_of(PAGE_BYTES) {
             return Err(libc::EINVAL);
         }
         if asked.iova != asked.address as u64 && !device.profile.takes_iova() {
