@@ -15,11 +15,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use bareverbs_core::connect::QueuePairConfig;
-use bareverbs_core::link::{Carrier, Event, FrameStorage, Header, Immediate};
+use bareverbs_core::link::{Carrier, FrameStorage, Header, Immediate};
 use bareverbs_core::teardown_order;
 use bareverbs_core::verbs::LinkLayer;
 use bareverbs_examples::FabricChoice;
-use bareverbs_shell::endpoint::{Endpoint, EndpointConfig, Teardown, connect_pair};
+use bareverbs_shell::endpoint::{Endpoint, EndpointConfig, Event, Teardown, connect_pair};
 use bareverbs_shell::{Relax, Wait};
 use clap::{Parser, ValueEnum};
 use hdrhistogram::Histogram;

@@ -1,10 +1,11 @@
 //! How an endpoint learns of completions: polling, waiting, sleeping, and what the device reports on its own.
 
-use bareverbs_core::link::{Carrier, Event, Fault, Link, LinkError, WorkId};
+use bareverbs_core::link::{Carrier, Fault, Link, LinkError, WorkId};
 use bareverbs_core::verbs::Wc;
 
+use crate::endpoint::posting::Names;
 use crate::endpoint::teardown::Plumbing;
-use crate::endpoint::{Endpoint, EndpointError, EndpointErrorKind, Stage};
+use crate::endpoint::{Endpoint, EndpointError, EndpointErrorKind, Event, Stage};
 use crate::error::Error;
 use crate::wait::{Ended, Wait, Waiting};
 
@@ -12,14 +13,12 @@ use crate::wait::{Ended, Wait, Waiting};
 const LOOK_FOR_EVENTS_EVERY: u32 = 256;
 
 /// A link while a batch of completions is given out. When the caller's code panics in between, the rest of the batch is
-/// lost, and with it messages: the link breaks.
+/// lost, and with it messages: the link breaks. A batch that was given out is forgotten.
 struct Batch<'link, C: Carrier, const SEND: usize, const RECV: usize>(&'link mut Link<C, SEND, RECV>);
 
 impl<C: Carrier, const SEND: usize, const RECV: usize> Drop for Batch<'_, C, SEND, RECV> {
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.abandon();
-        }
+        self.0.abandon();
     }
 }
 
@@ -51,18 +50,19 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
         };
         let mut events = 0;
         let mut first_error = None;
+        let names = Names { peer: &self.config.peer, device: &self.plumbing.device };
         let batch = Batch(&mut self.link);
         for completion in completions {
             match batch.0.accept(&completion) {
                 Ok(event) => {
                     events += 1;
-                    on(event);
+                    on(Event::of(event, names));
                 }
                 // Later completions of the same poll only keep the books.
                 Err(error) => first_error = first_error.or(Some(error)),
             }
         }
-        drop(batch);
+        std::mem::forget(batch);
         match first_error {
             None if events == 0 => self.check_whole().map(|()| 0),
             None => Ok(events),

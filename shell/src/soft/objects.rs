@@ -22,6 +22,9 @@ use crate::soft::state::{ContextState, DeviceState, DomainState, State};
 /// Completion vectors of a context.
 const VECTORS: c_int = 1;
 
+/// A region's addresses and its memory lie alike within pages of so many bytes.
+const PAGE_BYTES: u64 = 4096;
+
 /// Memory to be registered, and how.
 pub(super) struct Registration {
     pub address: usize,
@@ -139,6 +142,9 @@ impl State {
         {
             return Err(libc::EINVAL);
         }
+        if !(asked.iova ^ asked.address as u64).is_multiple_of(PAGE_BYTES) {
+            return Err(libc::EINVAL);
+        }
         if asked.iova != asked.address as u64 && !device.profile.takes_iova() {
             return Err(device.profile.unsupported());
         }
@@ -166,7 +172,8 @@ impl State {
         };
         let handle = handles::create(self.place(index), body);
         let born = self.next_event();
-        self.regions.insert(Region { handle, domain, iova: asked.iova, memory, lkey: key, born });
+        let (iova, access) = (asked.iova, asked.access);
+        self.regions.insert(Region { handle, domain, iova, memory, lkey: key, access, born });
         self.count_region(domain, 1);
         Ok(handle)
     }
