@@ -215,6 +215,11 @@ impl<const N: usize> Books<N> {
         if self.cause.is_some() { self.operations.tell_next() } else { None }
     }
 
+    /// The caller was told otherwise that this operation, the latest, is over.
+    pub fn told(&mut self, latest: OperationId) {
+        self.operations.tell_latest(latest);
+    }
+
     /// Operations whose end was not told.
     pub const fn untold(&self) -> usize {
         self.operations.untold()

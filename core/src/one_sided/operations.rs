@@ -169,11 +169,24 @@ impl<const N: usize> Operations<N> {
 
     /// The oldest operation that the caller waits for, of which it is told now.
     pub(super) fn tell_next(&mut self) -> Option<OperationId> {
-        let slot = (0..self.live).map(|nth| self.place(nth)).find(|slot| self.ring.get(*slot).is_some_and(Live::waits))?;
+        let slot =
+            (0..self.live).map(|nth| self.place(nth)).find(|slot| self.ring.get(*slot).is_some_and(Live::waits))?;
         let live = self.ring.get_mut(slot)?;
         live.told = true;
         self.untold = self.untold.saturating_sub(1);
         Some(OperationId(live.first))
+    }
+
+    /// Counts the latest operation as told of.
+    pub(super) fn tell_latest(&mut self, operation: OperationId) {
+        let latest = self.live.checked_sub(1).map(|nth| self.place(nth));
+        if let Some(live) = latest.and_then(|slot| self.ring.get_mut(slot))
+            && live.first == operation.0
+            && live.waits()
+        {
+            live.told = true;
+            self.untold = self.untold.saturating_sub(1);
+        }
     }
 
     /// Those that the caller waits for, oldest first.
