@@ -7,9 +7,12 @@
 
 mod endpoints;
 mod leaving;
+mod one_sided;
 #[path = "../it/own_process.rs"]
 mod own_process;
 mod picking;
+#[path = "../one_sided_scene.rs"]
+mod scene;
 mod sleeping;
 mod standin;
 mod standin_cases;
@@ -27,12 +30,15 @@ fn main() -> ExitCode {
     let system = World::system().map(drop).map_err(told("no RDMA device"));
     let compiler = standin::compiler().map_err(told("no C compiler"));
     let mut trials = Vec::new();
-    for (name, case) in endpoints::cases().into_iter().chain(leaving::cases()).chain(sleeping::cases()) {
+    let of_endpoints = endpoints::cases().into_iter().chain(leaving::cases()).chain(sleeping::cases());
+    let of_endpoints = of_endpoints.map(|(name, case)| ("endpoints", name, case));
+    let of_one_sided = one_sided::cases().into_iter().map(|(name, case)| ("one_sided", name, case));
+    for (group, name, case) in of_endpoints.chain(of_one_sided) {
         for mode in modes() {
-            trials.push(trial(&label("endpoints", &mode, name), &Ok(()), move || on(&World::soft(mode), case)));
+            trials.push(trial(&label(group, &mode, name), &Ok(()), move || on(&World::soft(mode), case)));
         }
         let on_system = move || on(&World::system().expect("it was there at the start"), case);
-        trials.push(trial(&format!("endpoints::system::{name}"), &system, on_system));
+        trials.push(trial(&format!("{group}::system::{name}"), &system, on_system));
     }
     trials.extend(picking::cases().into_iter().map(|case| {
         let needs = if case.needs_device { &system } else { &Ok(()) };
