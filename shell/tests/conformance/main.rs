@@ -11,7 +11,7 @@ mod one_sided;
 #[path = "../it/own_process.rs"]
 mod own_process;
 mod picking;
-#[path = "../one_sided_scene.rs"]
+#[path = "../it/one_sided_scene.rs"]
 mod scene;
 mod sleeping;
 mod standin;

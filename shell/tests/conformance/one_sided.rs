@@ -3,10 +3,12 @@
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use bareverbs_core::one_sided::{Arrival, NotStarted, PlanRefused};
+use bareverbs_core::one_sided::{Arrival, NotStarted, OperationId, PlanRefused};
 use bareverbs_core::teardown_order::check;
 use bareverbs_core::verbs::{AccessFlags, WcStatus};
-use bareverbs_shell::one_sided::{Event, OperationError, TransferErrorKind, Transfers, connect_pair};
+use bareverbs_core::view::RemoteView;
+use bareverbs_shell::memory::View;
+use bareverbs_shell::one_sided::{Event, OperationError, TransferError, TransferErrorKind, Transfers, connect_pair};
 use bareverbs_shell::soft::{Mode, SoftConfig, SoftDevice};
 use bareverbs_shell::{Relax, Wait};
 
@@ -174,17 +176,17 @@ fn without_reads_agreed_on_they_are_refused_and_writes_go(world: &World) {
 fn access_that_was_not_given_ends_the_operation_and_all_behind_it_once(world: &World) {
     let read_only = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_READ;
     let write_only = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
-    type Begin = fn(&mut End, &bareverbs_shell::memory::View, &bareverbs_core::view::RemoteView);
+    type Begin = fn(&mut End, &View, &RemoteView) -> Result<OperationId, TransferError>;
     let cases: [(AccessFlags, Begin); 3] = [
-        (read_only, |end, local, remote| drop(end.write(local, remote).expect("posted"))),
-        (write_only, |end, local, remote| drop(end.read(local, remote).expect("posted"))),
-        (read_only, |end, local, remote| drop(end.fetch_add(local, remote, 1).expect("posted"))),
+        (read_only, |end, local, remote| end.write(local, remote)),
+        (write_only, |end, local, remote| end.read(local, remote)),
+        (read_only, |end, local, remote| end.fetch_add(local, remote, 1)),
     ];
     for (access, begin) in cases {
         let (mut a, b) = pair(world, &transfers_config());
         let (here, there) = (memory(&[3; 8]), memory(&[4; 8]));
         let (local, lease) = (view(&a, &here, ALL), published(&b, &there, access));
-        begin(&mut a, &local, lease.remote());
+        begin(&mut a, &local, lease.remote()).expect("posted");
         for _ in 0..2 {
             // Not taken any more where the failure was seen already.
             let _ = a.write(&local, lease.remote());
@@ -286,11 +288,9 @@ fn a_guard_is_held_until_completion_whatever_becomes_of_the_handles(world: &Worl
     let here = memory(&pattern(64, 9));
     let weak = here.downgrade().expect("owned bytes have a weak form");
     let local = view(&a, &here, ALL);
-    let operation = a.write(&local, lease.remote()).expect("posted");
-    // No handle is left, and the operation's is forgotten.
+    // The operation's name is not kept, and no handle is.
+    a.write(&local, lease.remote()).expect("posted");
     drop((here, local));
-    #[allow(clippy::forget_non_drop, reason = "the point is that it may be forgotten")]
-    std::mem::forget(operation);
     assert!(weak.upgrade().is_ok(), "in flight: its memory is mapped");
     if let Some(soft) = &world.soft {
         assert_eq!(soft.live().mrs, 2, "and registered");

@@ -19,7 +19,7 @@ mod own_process;
 mod processes;
 mod provider_answers;
 mod regions;
-#[path = "../one_sided_scene.rs"]
+#[path = "one_sided_scene.rs"]
 mod scene;
 mod soft;
 mod static_frames;
