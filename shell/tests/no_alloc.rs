@@ -226,6 +226,25 @@ fn a_flood_costs_an_exchange_no_more_memory_than_its_error() {
     }
 }
 
+#[test]
+fn memory_that_is_registered_is_found_without_an_allocation() {
+    let world = World::of_config(SoftConfig::default().record(Record::Off), "soft");
+    let domain = ProtectionDomain::new(&world.open(), 1).expect("a domain");
+    let host = HostDomain::new(&domain).expect("the device can be asked");
+    let memory = LocalMemory::new(OwnedBytes::from(vec![0; 64])).expect("host memory");
+    let key = host.register(&memory).expect("the library takes it").lkey();
+    let counted = allocations(|| {
+        for _ in 0..100 {
+            let found = memory.registrations(Backend::VERBS).registered(world.device());
+            assert_eq!(found.view().map(|view| view.lkey()), Some(key));
+            assert_eq!(memory.registrations(Backend::VERBS).iter().count(), 1);
+            let view = host.register(&memory).expect("in force");
+            assert_eq!(view.part(8, 8).map(|part| part.lkey()), Ok(key));
+        }
+    });
+    assert_eq!(counted, 0);
+}
+
 /// On the system's library, where it has a device: in the soft-RoCE guest, `--include-ignored`.
 #[test]
 #[ignore = "needs an RDMA device"]
