@@ -18,6 +18,8 @@ use bareverbs_core::connect::{HELLO_BYTES, Hello, Step};
 use bareverbs_core::link::{Carrier, Checksum, Header, Immediate, Raw, SendError};
 use bareverbs_shell::endpoint::{Endpoint, EndpointErrorKind, Event, Frames};
 use bareverbs_shell::exchange::{self, ExchangeErrorKind, Listener, Terms};
+use bareverbs_shell::memory::{Backend, HostDomain, LocalMemory, OwnedBytes};
+use bareverbs_shell::objects::ProtectionDomain;
 use bareverbs_shell::soft::{Mode, Record, SoftConfig};
 use bareverbs_shell::wait::{Relax, Wait};
 

@@ -197,7 +197,7 @@ fn race(scene: &Scene, memory: &LocalMemory, failure_first: bool) -> [Result<u32
     };
     std::thread::scope(|scope| {
         let (succeeds, fails) = (scope.spawn(|| register(false)), scope.spawn(|| register(true)));
-        let told = if failure_first {
+        if failure_first {
             let fails = fails.join().expect("no panic");
             first_done.send(()).expect("the other waits");
             [succeeds.join().expect("no panic"), fails]
@@ -205,8 +205,7 @@ fn race(scene: &Scene, memory: &LocalMemory, failure_first: bool) -> [Result<u32
             let succeeds = succeeds.join().expect("no panic");
             first_done.send(()).expect("the other waits");
             [succeeds, fails.join().expect("no panic")]
-        };
-        told
+        }
     })
 }
 
