@@ -4,7 +4,7 @@
 //! means.
 
 use crate::link::frame::SendKind;
-use crate::link::header::{Header, HeaderError};
+use crate::link::header::{Checksum, Header, HeaderError};
 use crate::link::rules::{ByteLen, LinkRules};
 use crate::link::sequence::Sequence;
 use crate::verbs::completion::FailedCompletion;
@@ -14,6 +14,25 @@ use crate::verbs::{Be32, Wc, WcOpcode};
 pub trait Carrier: sealed::Carry {
     /// Bytes at each frame's start that are the carrier's, not the payload's.
     const ROOM_BYTES: u32;
+    /// Which carrier it is: both ends must have the same.
+    const CARRIER: CarrierKind;
+
+    /// Whether payloads carry a checksum: both ends must agree.
+    fn checksum(&self) -> Checksum {
+        Checksum::Off
+    }
+}
+
+/// Which carrier a link has, as a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub enum CarrierKind {
+    /// [`Immediate`]
+    Immediate,
+    /// [`Header`]
+    Header,
+    /// [`Raw`]
+    Raw,
 }
 
 pub(crate) mod sealed {
@@ -180,6 +199,7 @@ impl Immediate {
 
 impl Carrier for Immediate {
     const ROOM_BYTES: u32 = 0;
+    const CARRIER: CarrierKind = CarrierKind::Immediate;
 }
 
 impl Carry for Immediate {
@@ -216,6 +236,7 @@ pub struct Raw;
 
 impl Carrier for Raw {
     const ROOM_BYTES: u32 = 0;
+    const CARRIER: CarrierKind = CarrierKind::Raw;
 }
 
 impl Carry for Raw {
@@ -242,6 +263,11 @@ impl Carry for Raw {
 
 impl<const ROOM: usize> Carrier for Header<ROOM> {
     const ROOM_BYTES: u32 = Self::ROOM_IN_U32;
+    const CARRIER: CarrierKind = CarrierKind::Header;
+
+    fn checksum(&self) -> Checksum {
+        self.checksum
+    }
 }
 
 impl<const ROOM: usize> Carry for Header<ROOM> {

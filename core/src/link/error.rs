@@ -223,3 +223,16 @@ impl core::fmt::Display for LinkError {
 }
 
 impl core::error::Error for LinkError {}
+
+/// First numbers cannot be set any more: something was posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub struct AlreadyStarted;
+
+impl core::fmt::Display for AlreadyStarted {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("first numbers are set before the first post, and something was posted: make a new link")
+    }
+}
+
+impl core::error::Error for AlreadyStarted {}

@@ -414,6 +414,11 @@ impl<W: Request, const N: usize> Frames<W, N> {
             .map(move |place| WorkId::from_raw(self.slot(oldest.wrapping_add(place)).request.wr_id()))
     }
 
+    /// Whether nothing was posted yet. (In a ring's first 2^31 requests: numbers then go on in a new block.)
+    pub(crate) const fn is_untouched(&self) -> bool {
+        self.next_id as u32 == 0 && self.in_flight == 0
+    }
+
     /// How many more requests may be posted now.
     #[inline]
     pub(crate) const fn free(&self) -> u32 {

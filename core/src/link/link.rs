@@ -4,8 +4,9 @@
 //! of what is outstanding go on, so that teardown knows what it waits for.
 
 use crate::link::carrier::Carrier;
-use crate::link::error::{Fault, LinkError, ReceiveError, SendError};
+use crate::link::error::{AlreadyStarted, Fault, LinkError, ReceiveError, SendError};
 use crate::link::frame::{self, Bounds, FrameKey, FrameMemory, Frames, HeldMemory, Origin};
+use crate::link::header::Checksum;
 use crate::link::health::{Health, Refusal};
 use crate::link::recv_ring::{RecvFrame, RecvRing};
 use crate::link::rules::{LinkSetup, LinkSetupError};
@@ -24,6 +25,8 @@ pub struct Link<C: Carrier, const SEND: usize, const RECV: usize> {
     carrier: C,
     send: SendRing<SEND>,
     recv: RecvRing<RECV>,
+    /// Whether a receive was ever to be posted: from then on the first numbers stand.
+    started: bool,
 }
 
 /// What a completion means.
@@ -82,7 +85,7 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
         let (Some(send), Some(recv)) = (send, recv) else { return Err(LinkSetupError::WorkIdsUsedUp) };
         let send = SendRing::new::<C>(send, rules, tx_start);
         let recv = RecvRing::new(recv, rules, rx_start);
-        let mut link = Self { calls, health: Health::default(), carrier, send, recv };
+        let mut link = Self { calls, health: Health::default(), carrier, send, recv, started: false };
         if let Some(key) = key {
             link.set_key(key);
         }
@@ -93,6 +96,19 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
     pub fn set_key(&mut self, key: FrameKey) {
         self.send.frames_mut().set_key(key);
         self.recv.frames_mut().set_key(key);
+    }
+
+    /// Sets the first numbers, where they are agreed on only after the link was made.
+    ///
+    /// # Errors
+    /// [`AlreadyStarted`] once anything was posted: numbers in use do not change, there is no resynchronising.
+    pub const fn set_starts(&mut self, tx_start: Sequence, rx_start: Sequence) -> Result<(), AlreadyStarted> {
+        if self.started || !self.send.frames().is_untouched() {
+            return Err(AlreadyStarted);
+        }
+        self.send.set_start(tx_start);
+        self.recv.set_start(rx_start);
+        Ok(())
     }
 
     /// The next frame to fill in and post.
@@ -115,6 +131,7 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
     /// # Errors
     /// [`ReceiveError`]; those that it counts as accepted are posted.
     pub fn post_receives(&mut self, max: usize) -> Result<usize, ReceiveError> {
+        self.started = true;
         self.recv.post(&mut self.calls, &mut self.health, max)
     }
 
@@ -205,6 +222,11 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
     /// The number of the next message to come.
     pub const fn expected_sequence(&self) -> Sequence {
         self.recv.expected()
+    }
+
+    /// Whether payloads carry a checksum.
+    pub fn checksum(&self) -> Checksum {
+        self.carrier.checksum()
     }
 
     /// Sends that may be in flight at once.

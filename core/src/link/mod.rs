@@ -15,8 +15,8 @@ mod health;
 mod recv_ring;
 mod send_ring;
 
-pub use carrier::{Carrier, CarrierError, Immediate, Raw, ReadError};
-pub use error::{Fault, LinkError, ReceiveError, SendError};
+pub use carrier::{Carrier, CarrierError, CarrierKind, Immediate, Raw, ReadError};
+pub use error::{AlreadyStarted, Fault, LinkError, ReceiveError, SendError};
 pub use frame::{FrameKey, FrameMemory, FrameStorage, HeldMemory, PAGE_BYTES};
 pub use header::{Checksum, Header, HeaderError, HeaderFields};
 pub use link::{Event, Link, Outstanding};

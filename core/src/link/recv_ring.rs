@@ -38,6 +38,11 @@ impl<const N: usize> RecvRing<N> {
         self.frames
     }
 
+    /// Sets the number of the next message; for a ring of which nothing was posted.
+    pub(crate) const fn set_start(&mut self, start: Sequence) {
+        self.checker = SequenceChecker::new(start);
+    }
+
     pub(crate) const fn expected(&self) -> Sequence {
         self.checker.expected
     }

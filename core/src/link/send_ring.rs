@@ -63,6 +63,11 @@ impl<const N: usize> SendRing<N> {
         self.frames
     }
 
+    /// Sets the number of the next message; for a ring of which nothing was posted.
+    pub(crate) const fn set_start(&mut self, start: Sequence) {
+        self.books.next = start;
+    }
+
     pub(crate) const fn next_sequence(&self) -> Sequence {
         self.books.next
     }
