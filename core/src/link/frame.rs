@@ -36,7 +36,7 @@ use core::slice;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use crate::link::rules::ByteLen;
-use crate::link::work_id::{BLOCKS, Direction, RENEW_BIT, WorkId};
+use crate::link::work_id::{BLOCKS, Blocks, Direction, RENEW_BIT, WorkId};
 use crate::verbs::inline_calls::{Completion, PostError, QueueId, QueuePairCalls, RawErrno};
 use crate::verbs::{Be32, RecvWr, SendFlags, SendWr, Sge, WrOpcode};
 
@@ -434,6 +434,12 @@ impl<W: Request, const N: usize> Frames<W, N> {
         self.limit
     }
 
+    /// Whether another request may be posted after `ahead` others.
+    #[inline(always)]
+    pub(crate) const fn has_vacant(&self, ahead: u32) -> bool {
+        self.free() > ahead
+    }
+
     /// The frame whose request comes next, if one may be posted.
     #[inline(always)]
     pub(crate) fn vacant(&mut self) -> Option<Vacant<'_, W, N>> {
@@ -443,8 +449,7 @@ impl<W: Request, const N: usize> Frames<W, N> {
     /// The frame whose request comes after `ahead` others, if that many and one more may be posted.
     #[inline(always)]
     pub(crate) fn vacant_ahead(&mut self, ahead: u32) -> Option<Vacant<'_, W, N>> {
-        // Both are below 2^17, so the sum is right.
-        if self.in_flight.wrapping_add(ahead) >= self.limit {
+        if !self.has_vacant(ahead) {
             return None;
         }
         let wr_id = self.next_id.wrapping_add(u64::from(ahead));
@@ -457,32 +462,50 @@ impl<W: Request, const N: usize> Frames<W, N> {
         if count == 0 {
             return Ok(0);
         }
-        // All pointers of the chain derive from this one, and nothing touches the slots otherwise until the call is over.
-        let slots = self.slots.as_mut_ptr();
-        let slot_of = |wr_id: u64| slots.wrapping_add(WorkId::from_raw(wr_id).slot(N));
-        let mut next = null_mut();
-        for ahead in (0..u64::from(count)).rev() {
-            let wr_id = self.next_id.wrapping_add(ahead);
-            let slot = slot_of(wr_id);
-            // SAFETY: the slot's index was masked to the array's length.
-            let entry = unsafe { &raw mut (*slot).entry };
-            // SAFETY: as before.
-            let request = unsafe { &raw mut (*slot).request };
-            // SAFETY: as before; no other reference to the request exists.
-            unsafe { (*request).aim(wr_id, entry) };
-            // SAFETY: as before.
-            unsafe { (*request).link(next) };
-            next = request;
-        }
-        // SAFETY: 1: the chain lies in `slots`, ends with null after `count` requests, and names their entries. 2: the
-        // entries name frames of `memory`, which outlives the queue pair's use of it (`from_raw_parts`, 2; `HeldMemory`);
-        // they are outside the run (`free`), no token exists (`&mut self`), and from here on they count as in flight, or
-        // were refused for certain.
-        let outcome = unsafe { W::post(calls, next) };
-        for ahead in 0..u64::from(count) {
-            self.slot_mut(self.next_id.wrapping_add(ahead)).request.link(null_mut());
-        }
+        let first = self.aim_chain(count);
+        // SAFETY: 1: the chain lies in `slots`, which nothing touches before the call is over; it ends with null after
+        // `count` requests, and names their entries. 2: the entries name frames of `memory`, which outlives the queue
+        // pair's use of it (`from_raw_parts`, 2; `HeldMemory`); they are outside the run (`free`), no token exists
+        // (`&mut self`), and from here on they count as in flight, or were refused for certain.
+        let outcome = unsafe { W::post(calls, first) };
+        self.unlink(count);
         self.book(outcome, count)
+    }
+
+    /// Numbers and links the next `count` requests, at least one and at most as many as there are; answers the first.
+    fn aim_chain(&mut self, count: u32) -> *mut W {
+        let start = WorkId::from_raw(self.next_id).slot(N);
+        let mut wr_id = self.next_id;
+        // All pointers of the chain derive from this one.
+        let slots = self.slots.as_mut_ptr();
+        let end = slots.wrapping_add(N);
+        let mut slot = slots.wrapping_add(start);
+        // SAFETY: the index was masked to the array's length.
+        let first = unsafe { &raw mut (*slot).request };
+        for left in (0..count).rev() {
+            let following = slot.wrapping_add(1);
+            let following = if following == end { slots } else { following };
+            // SAFETY: `slot` walks round the array and never stands at its end.
+            let entry = unsafe { &raw mut (*slot).entry };
+            // SAFETY: as `slot` does, so does `following`.
+            let next = unsafe { &raw mut (*following).request };
+            // SAFETY: as before; no other reference to the slot exists.
+            let request = unsafe { &mut (*slot).request };
+            request.aim(wr_id, entry);
+            request.link(if left == 0 { null_mut() } else { next });
+            wr_id = wr_id.wrapping_add(1);
+            slot = following;
+        }
+        first
+    }
+
+    /// Puts the next `count` requests back to rest.
+    fn unlink(&mut self, count: u32) {
+        let mut wr_id = self.next_id;
+        for _ in 0..count {
+            self.slot_mut(wr_id).request.link(null_mut());
+            wr_id = wr_id.wrapping_add(1);
+        }
     }
 
     #[inline(always)]
@@ -591,9 +614,14 @@ impl<W: Request, const N: usize> Frames<W, N> {
 
     /// Goes on in a new block, at the same slot: called with more numbers left than the ring has frames.
     #[cold]
+    #[inline(never)]
     fn renew_ids(&mut self) {
+        self.renew_from(&BLOCKS);
+    }
+
+    fn renew_from(&mut self, blocks: &Blocks) {
         let slot = WorkId::from_raw(self.next_id).slot(N) as u32;
-        match BLOCKS.take() {
+        match blocks.take() {
             Some(block) => self.next_id = WorkId::first_of(W::DIRECTION, block, slot).raw(),
             // Nothing is posted any more, so the block's last number is never passed.
             None => {
@@ -626,19 +654,12 @@ pub(crate) struct Vacant<'ring, W, const N: usize> {
     wr_id: u64,
 }
 
-impl<'ring, W: Request, const N: usize> Vacant<'ring, W, N> {
+impl<W: Request, const N: usize> Vacant<'_, W, N> {
     /// The frame's bytes.
     #[inline(always)]
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: the frame lies in `memory` (`Frames::new`) and is outside the run, and stays so for the borrow (5);
         // `&mut self` makes it the only reference.
-        unsafe { slice::from_raw_parts_mut(self.ring.frame_ptr(self.wr_id), self.ring.bounds.frame_bytes as usize) }
-    }
-
-    /// As [`Vacant::bytes_mut`], for as long as the ring is borrowed.
-    #[inline]
-    pub(crate) fn into_bytes_mut(self) -> &'ring mut [u8] {
-        // SAFETY: as in `bytes_mut`; the token is consumed, and the ring stays borrowed by the result.
         unsafe { slice::from_raw_parts_mut(self.ring.frame_ptr(self.wr_id), self.ring.bounds.frame_bytes as usize) }
     }
 
@@ -756,3 +777,6 @@ impl<'ring, W: Request, const N: usize> Returned<'ring, W, N> {
         self.ring.vacant()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -130,9 +130,13 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
     ///
     /// # Errors
     /// [`ReceiveError`]; those that it counts as accepted are posted.
+    #[inline(always)]
     pub fn post_receives(&mut self, max: usize) -> Result<usize, ReceiveError> {
         self.started = true;
-        self.recv.post(&mut self.calls, &mut self.health, max)
+        match max {
+            1 => self.recv.post_one(&mut self.calls, &mut self.health),
+            _ => self.recv.post(&mut self.calls, &mut self.health, max),
+        }
     }
 
     /// Takes a completion of this link's queue pair.

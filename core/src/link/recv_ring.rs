@@ -47,7 +47,23 @@ impl<const N: usize> RecvRing<N> {
         self.checker.expected
     }
 
+    /// Posts one of the frames that are not posted; answers how many: one, if there was one.
+    #[inline(always)]
+    pub(crate) fn post_one(&mut self, calls: &mut QueuePairCalls, health: &mut Health) -> Result<usize, ReceiveError> {
+        if health.is_broken() {
+            return self.post(calls, health, 1);
+        }
+        match self.frames.vacant() {
+            Some(vacant) => match vacant.post(calls) {
+                Ok(()) => Ok(1),
+                Err(failure) => Err(failed(failure, 0, health)),
+            },
+            None => self.post(calls, health, 1),
+        }
+    }
+
     /// Posts at most `max` of the frames that are not posted; answers how many.
+    #[inline(never)]
     pub(crate) fn post(
         &mut self,
         calls: &mut QueuePairCalls,

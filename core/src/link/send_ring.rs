@@ -80,8 +80,8 @@ impl<const N: usize> SendRing<N> {
         health: &'link mut Health,
         carrier: &'link C,
     ) -> Result<SendFrame<'link, C, N>, SendError> {
-        if health.is_broken() || self.frames.free() == 0 {
-            return Err(self.no_frame(health));
+        if health.is_broken() || !self.frames.has_vacant(0) {
+            return Err(no_frame(&self.frames, health));
         }
         match self.frames.vacant() {
             Some(vacant) => Ok(SendFrame { vacant, books: &mut self.books, calls, health, carrier }),
@@ -90,12 +90,8 @@ impl<const N: usize> SendRing<N> {
         }
     }
 
-    #[cold]
-    fn no_frame(&self, health: &Health) -> SendError {
-        no_frame(&self.frames, health)
-    }
-
     /// A chain to fill in.
+    #[inline(always)]
     pub(crate) fn chain<'link, C: Carrier>(
         &'link mut self,
         calls: &'link mut QueuePairCalls,
@@ -120,13 +116,38 @@ impl<const N: usize> SendRing<N> {
     }
 }
 
+/// Why there is no frame; the numbers are in the ring and the health (see `health`).
+#[derive(Clone, Copy)]
+enum NoFrame {
+    Broken,
+    Unregistered,
+    WorkIdsUsedUp,
+    Full,
+}
+
 #[cold]
+#[inline(never)]
+fn why_no_frame<const N: usize>(frames: &Frames<SendWr, N>, health: &Health) -> NoFrame {
+    if health.is_broken() {
+        NoFrame::Broken
+    } else if !frames.has_key() {
+        NoFrame::Unregistered
+    } else if frames.limit() == 0 {
+        NoFrame::WorkIdsUsedUp
+    } else {
+        NoFrame::Full
+    }
+}
+
+#[inline(always)]
 fn no_frame<const N: usize>(frames: &Frames<SendWr, N>, health: &Health) -> SendError {
-    match health.cause() {
-        Some(cause) => SendError::Broken { cause },
-        None if !frames.has_key() => SendError::Unregistered,
-        None if frames.limit() == 0 => SendError::WorkIdsUsedUp,
-        None => SendError::Full { depth: frames.limit() },
+    let full = SendError::Full { depth: frames.limit() };
+    match why_no_frame(frames, health) {
+        // A broken link has a cause.
+        NoFrame::Broken => health.cause().map_or(full, |cause| SendError::Broken { cause }),
+        NoFrame::Unregistered => SendError::Unregistered,
+        NoFrame::WorkIdsUsedUp => SendError::WorkIdsUsedUp,
+        NoFrame::Full => full,
     }
 }
 
@@ -158,21 +179,10 @@ fn too_long(payload_bytes: usize, room_bytes: u32) -> SendError {
 }
 
 impl SendBooks {
-    /// Stamps the number and writes the request; answers whether it is signalled.
+    /// Stamps the number and writes the request.
     #[inline(always)]
-    fn prepare<C: Carrier, const N: usize>(
-        &self,
-        vacant: &mut Vacant<'_, SendWr, N>,
-        carrier: &C,
-        message: Message,
-    ) -> bool {
-        let Message { sequence, payload_bytes, ahead, unsignalled, follow } = message;
-        let signalled = match follow {
-            Follow::Idle => true,
-            Follow::More => {
-                unsignalled.wrapping_add(1) >= self.rules.signal_every || vacant.ring().free() == ahead.wrapping_add(1)
-            }
-        };
+    fn prepare<C: Carrier, const N: usize>(&self, vacant: &mut Vacant<'_, SendWr, N>, carrier: &C, message: Message) {
+        let Message { sequence, payload_bytes, signalled } = message;
         let flags = if signalled { SendFlags::SIGNALED } else { SendFlags::empty() };
         let immediate = carrier.stamp(vacant.bytes_mut(), sequence, payload_bytes);
         let message_bytes = C::ROOM_BYTES.wrapping_add(payload_bytes);
@@ -185,7 +195,6 @@ impl SendBooks {
             flags | more_flags
         };
         vacant.set_request(immediate, flags);
-        signalled
     }
 
     /// Whole frames, and what goes inline: bytes on the wire, and the flags that they ask for.
@@ -202,11 +211,7 @@ impl SendBooks {
 struct Message {
     sequence: Sequence,
     payload_bytes: u32,
-    /// Messages staged before it.
-    ahead: u32,
-    /// Sends before it since the last signalled one.
-    unsignalled: u32,
-    follow: Follow,
+    signalled: bool,
 }
 
 /// A frame to fill in and post. Dropping it changes nothing: the frame is the next one again.
@@ -256,14 +261,19 @@ impl<C: Carrier, const N: usize> SendFrame<'_, C, N> {
     fn post_following(self, payload_bytes: usize, follow: Follow) -> Result<Sequence, SendError> {
         let Self { mut vacant, books, calls, health, carrier } = self;
         let sequence = books.next;
-        let unsignalled = books.unsignalled;
         let room_bytes = room_bytes::<C, N>(vacant.ring());
         if payload_bytes > room_bytes as usize {
             return Err(too_long(payload_bytes, room_bytes));
         }
         let payload_bytes = payload_bytes as u32;
-        let signalled =
-            books.prepare(&mut vacant, carrier, Message { sequence, payload_bytes, ahead: 0, unsignalled, follow });
+        let signalled = match follow {
+            Follow::Idle => true,
+            // Every so often, and when it takes the last free place.
+            Follow::More => {
+                books.unsignalled.wrapping_add(1) >= books.rules.signal_every || !vacant.ring().has_vacant(1)
+            }
+        };
+        books.prepare(&mut vacant, carrier, Message { sequence, payload_bytes, signalled });
         if let Err(failure) = vacant.post(calls) {
             return Err(failed(failure, 0, health));
         }
@@ -296,17 +306,22 @@ pub struct SendChain<'link, C: Carrier, const N: usize> {
     unsignalled: u32,
 }
 
-impl<'link, C: Carrier, const N: usize> SendChain<'link, C, N> {
+impl<C: Carrier, const N: usize> SendChain<'_, C, N> {
     /// The next frame to fill in and stage.
     ///
     /// # Errors
     /// [`SendError::Full`], [`SendError::Unregistered`], [`SendError::Broken`]; what was staged stays staged.
     #[inline(always)]
-    pub fn next_frame(&mut self) -> Result<ChainFrame<'_, 'link, C, N>, SendError> {
-        if self.health.is_broken() || self.frames.free() <= self.staged {
+    pub fn next_frame(&mut self) -> Result<ChainFrame<'_, C, N>, SendError> {
+        if self.health.is_broken() || !self.frames.has_vacant(self.staged) {
             return Err(no_frame(self.frames, self.health));
         }
-        Ok(ChainFrame { chain: self })
+        let Self { frames, books, carrier, staged, unsignalled, .. } = self;
+        match frames.vacant_ahead(*staged) {
+            Some(vacant) => Ok(ChainFrame { vacant, books, carrier, staged, unsignalled }),
+            // Unreachable: there was a free one.
+            None => Err(SendError::Full { depth: 0 }),
+        }
     }
 
     /// How many messages are staged.
@@ -319,52 +334,66 @@ impl<'link, C: Carrier, const N: usize> SendChain<'link, C, N> {
     /// # Errors
     /// [`SendError::Refused`]: the first `accepted` messages are in flight, the others are not and used up no number.
     /// [`SendError::Broken`]: the provider does not say what it did, the link is broken.
+    #[inline(always)]
     pub fn post(self) -> Result<Posted, SendError> {
+        // Taken apart here, so that the chain need not exist in memory.
         let Self { frames, books, calls, health, staged, .. } = self;
-        let first = books.next;
-        if let Some(last) = staged.checked_sub(1) {
-            frames.signal_ahead(last);
-        }
-        let at_once = match books.rules.posting {
-            Posting::Chained => staged,
-            Posting::OneAtATime => 1,
-        };
-        let mut count = 0;
-        while count < staged {
-            match frames.post_chain(calls, at_once) {
-                // Unreachable: what was staged fitted.
-                Ok(0) => break,
-                Ok(posted) => count = count.wrapping_add(posted),
-                Err(failure) => {
-                    if let PostFailure::Refused { accepted, .. } = failure {
-                        books.next = first.plus(count.wrapping_add(accepted));
-                    }
-                    // Signalling starts anew: what was accepted may lack its signalled end.
-                    books.unsignalled = books.rules.signal_every;
-                    return Err(failed(failure, count, health));
-                }
-            }
-        }
-        books.next = first.plus(count);
-        books.unsignalled = if count == 0 { books.unsignalled } else { 0 };
-        Ok(Posted { first, count })
+        post_staged(frames, books, calls, health, staged)
     }
 }
 
-/// A frame of a chain, to fill in and stage. Dropping it changes nothing.
-pub struct ChainFrame<'chain, 'link, C: Carrier, const N: usize> {
-    chain: &'chain mut SendChain<'link, C, N>,
+/// Posts the next `staged` requests as the rules demand.
+#[inline(never)]
+fn post_staged<const N: usize>(
+    frames: &mut Frames<SendWr, N>,
+    books: &mut SendBooks,
+    calls: &mut QueuePairCalls,
+    health: &mut Health,
+    staged: u32,
+) -> Result<Posted, SendError> {
+    let first = books.next;
+    if let Some(last) = staged.checked_sub(1) {
+        frames.signal_ahead(last);
+    }
+    let at_once = match books.rules.posting {
+        Posting::Chained => staged,
+        Posting::OneAtATime => 1,
+    };
+    let mut count = 0;
+    while count < staged {
+        match frames.post_chain(calls, at_once) {
+            // Unreachable: what was staged fitted.
+            Ok(0) => break,
+            Ok(posted) => count = count.wrapping_add(posted),
+            Err(failure) => {
+                if let PostFailure::Refused { accepted, .. } = failure {
+                    books.next = first.plus(count.wrapping_add(accepted));
+                }
+                // The next one is signalled: what was accepted may lack its signalled end.
+                books.unsignalled = books.rules.signal_every;
+                return Err(failed(failure, count, health));
+            }
+        }
+    }
+    books.next = first.plus(count);
+    books.unsignalled = if count == 0 { books.unsignalled } else { 0 };
+    Ok(Posted { first, count })
 }
 
-impl<C: Carrier, const N: usize> ChainFrame<'_, '_, C, N> {
+/// A frame of a chain, to fill in and stage. Dropping it changes nothing.
+pub struct ChainFrame<'chain, C: Carrier, const N: usize> {
+    vacant: Vacant<'chain, SendWr, N>,
+    books: &'chain SendBooks,
+    carrier: &'chain C,
+    staged: &'chain mut u32,
+    unsignalled: &'chain mut u32,
+}
+
+impl<C: Carrier, const N: usize> ChainFrame<'_, C, N> {
     /// The payload's room, with whatever was in it last.
     #[inline(always)]
     pub fn payload_mut(&mut self) -> &mut [u8] {
-        match self.chain.frames.vacant_ahead(self.chain.staged) {
-            Some(vacant) => vacant.into_bytes_mut().get_mut(C::ROOM_BYTES as usize..).unwrap_or_default(),
-            // Unreachable: there was a free one.
-            None => Default::default(),
-        }
+        self.vacant.bytes_mut().get_mut(C::ROOM_BYTES as usize..).unwrap_or_default()
     }
 
     /// Stages the first `payload_bytes` of the payload; answers the number that the message will have.
@@ -373,20 +402,15 @@ impl<C: Carrier, const N: usize> ChainFrame<'_, '_, C, N> {
     /// [`SendError::TooLong`]: nothing was staged.
     #[inline(always)]
     pub fn stage(self, payload_bytes: usize) -> Result<Sequence, SendError> {
-        let SendChain { frames, books, carrier, staged, unsignalled, .. } = self.chain;
-        let room_bytes = room_bytes::<C, N>(frames);
+        let Self { mut vacant, books, carrier, staged, unsignalled } = self;
+        let room_bytes = room_bytes::<C, N>(vacant.ring());
         if payload_bytes > room_bytes as usize {
             return Err(too_long(payload_bytes, room_bytes));
         }
-        let payload_bytes = payload_bytes as u32;
         let sequence = books.next.plus(*staged);
-        let Some(mut vacant) = frames.vacant_ahead(*staged) else {
-            // Unreachable: there was a free one.
-            return Err(SendError::Full { depth: *staged });
-        };
-        let message =
-            Message { sequence, payload_bytes, ahead: *staged, unsignalled: *unsignalled, follow: Follow::More };
-        let signalled = books.prepare(&mut vacant, *carrier, message);
+        // The chain's last is signalled when it is posted.
+        let signalled = unsignalled.wrapping_add(1) >= books.rules.signal_every;
+        books.prepare(&mut vacant, carrier, Message { sequence, payload_bytes: payload_bytes as u32, signalled });
         *unsignalled = if signalled { 0 } else { unsignalled.wrapping_add(1) };
         *staged = staged.wrapping_add(1);
         Ok(sequence)

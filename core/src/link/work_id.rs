@@ -111,6 +111,12 @@ pub(crate) struct Blocks(AtomicU32);
 pub(crate) static BLOCKS: Blocks = Blocks(AtomicU32::new(1));
 
 impl Blocks {
+    /// None left.
+    #[cfg(test)]
+    pub(crate) const fn used_up() -> Self {
+        Self(AtomicU32::new(LAST_BLOCK + 1))
+    }
+
     /// A block that nobody has; `None` when all were handed out, some two thousand million.
     pub(crate) fn take(&self) -> Option<u32> {
         // Relaxed: the number's uniqueness is all that is asked for, it orders nothing.
