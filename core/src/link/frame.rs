@@ -288,6 +288,15 @@ pub enum SendKind {
     WithImmediate,
 }
 
+impl SendKind {
+    const fn opcode(self) -> WrOpcode {
+        match self {
+            Self::Plain => WrOpcode::SEND,
+            Self::WithImmediate => WrOpcode::SEND_WITH_IMM,
+        }
+    }
+}
+
 /// Where a ring's completions come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Origin {
@@ -302,6 +311,8 @@ pub(crate) struct Bounds {
     pub(crate) frame_bytes: u32,
     /// Requests that may be in flight, at most the ring's length.
     pub(crate) depth: u32,
+    /// How many of those places are kept: only [`Frames::vacant_kept`] has them.
+    pub(crate) kept: u32,
     /// Requests that one completion may end, without those before it having had one of their own.
     pub(crate) released_at_once: u32,
     /// Whether what a completion says of its message's length may be believed.
@@ -318,7 +329,8 @@ pub(crate) struct Frames<W, const N: usize> {
     next_id: u64,
     /// How many requests before that one may be the device's.
     in_flight: u32,
-    /// How many may be: 0 without a key or without numbers, else the depth.
+    /// How many may be, those in kept places aside: 0 without a key or without numbers, and less than the depth where a
+    /// ceiling is set.
     limit: u32,
     /// Lengths below this may be believed of a message that came: 0 for none, else one more than a frame.
     believed_below: u32,
@@ -395,7 +407,22 @@ impl<W: Request, const N: usize> Frames<W, N> {
             slot.entry.lkey = key.lkey();
         }
         self.has_key = true;
-        self.limit = if self.out_of_ids { 0 } else { self.bounds.depth };
+        self.set_ceiling(u32::MAX);
+    }
+
+    /// Lets no more requests than this be in flight, those in kept places aside; no more than the depth in any case.
+    pub(crate) fn set_ceiling(&mut self, ceiling: u32) {
+        self.limit = if self.may_post() { ceiling.min(self.depth()) } else { 0 };
+    }
+
+    /// Whether anything may be posted, were there a place.
+    pub(crate) const fn may_post(&self) -> bool {
+        self.has_key && !self.out_of_ids
+    }
+
+    /// How many requests may be in flight at most, those in kept places aside.
+    pub(crate) const fn depth(&self) -> u32 {
+        self.bounds.depth.saturating_sub(self.bounds.kept)
     }
 
     pub(crate) const fn has_key(&self) -> bool {
@@ -453,6 +480,16 @@ impl<W: Request, const N: usize> Frames<W, N> {
             return None;
         }
         let wr_id = self.next_id.wrapping_add(u64::from(ahead));
+        Some(Vacant { ring: self, wr_id })
+    }
+
+    /// As [`Frames::vacant`], where a kept place will do.
+    pub(crate) fn vacant_kept(&mut self) -> Option<Vacant<'_, W, N>> {
+        // The bounds' depth is the ring's length at most.
+        if !self.may_post() || self.in_flight >= self.bounds.depth {
+            return None;
+        }
+        let wr_id = self.next_id;
         Some(Vacant { ring: self, wr_id })
     }
 
@@ -677,6 +714,20 @@ impl<W: Request, const N: usize> Vacant<'_, W, N> {
 }
 
 impl<const N: usize> Vacant<'_, SendWr, N> {
+    /// The request's number.
+    pub(crate) const fn wr_id(&self) -> u64 {
+        self.wr_id
+    }
+
+    /// As [`Vacant::post`], as another kind of send than the ring's.
+    pub(crate) fn post_as(self, kind: SendKind, calls: &mut QueuePairCalls) -> Result<(), PostFailure> {
+        let Self { ring, wr_id } = self;
+        let of_ring = core::mem::replace(&mut ring.slot_mut(wr_id).request.opcode, kind.opcode());
+        let posted = ring.post_one(calls);
+        ring.slot_mut(wr_id).request.opcode = of_ring;
+        posted
+    }
+
     /// How much of the frame goes out; never more than there is, whatever the caller worked out. (The comparison folds
     /// away where the caller has just made it.)
     #[inline(always)]
@@ -698,10 +749,7 @@ impl<const N: usize> Frames<SendWr, N> {
     /// What every send of the ring does.
     pub(crate) fn set_kind(&mut self, kind: SendKind) {
         for slot in &mut self.slots {
-            slot.request.opcode = match kind {
-                SendKind::Plain => WrOpcode::SEND,
-                SendKind::WithImmediate => WrOpcode::SEND_WITH_IMM,
-            };
+            slot.request.opcode = kind.opcode();
         }
     }
 

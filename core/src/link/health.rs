@@ -4,6 +4,7 @@
 //! very end. (An error type as large as a fault, returned by value, would be built in memory on the good path, too.)
 
 use crate::link::carrier::CarrierError;
+use crate::link::credits::AbsurdGrant;
 use crate::link::error::{Fault, LinkError};
 use crate::link::frame::Mismatch;
 use crate::link::sequence::{Sequence, SequenceChecker, Verdict};
@@ -31,6 +32,8 @@ pub(crate) enum Refusal {
     Broken,
     /// It is a teardown marker.
     Drained(Direction),
+    /// It is a credit message, with this grant.
+    Credit(Sequence),
 }
 
 impl Health {
@@ -94,6 +97,14 @@ impl Health {
         })
     }
 
+    /// Breaks for a grant that cannot be true.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn absurd(&mut self, completion: Completion<'_>, got: Sequence, absurd: AbsurdGrant) -> Refusal {
+        let AbsurdGrant { least, most } = absurd;
+        self.break_now(Fault::Grant { wr_id: completion.wr_id(), least, most, got })
+    }
+
     /// What a completion means that ends no request of the link.
     #[cold]
     #[inline(never)]
@@ -111,7 +122,7 @@ impl Health {
         }
     }
 
-    /// The error that a refusal stands for; a marker is none.
+    /// The error that a refusal stands for; a marker or a credit message is none.
     #[inline(always)]
     pub(crate) fn error(&self, refusal: Refusal, completion: Completion<'_>, qp_num: u32) -> LinkError {
         // A link that refuses for a fault has one.
@@ -120,7 +131,7 @@ impl Health {
             Refusal::ForeignQueue => LinkError::ForeignQueue,
             Refusal::ForeignQueuePair => LinkError::ForeignQueuePair { expected: qp_num, got: completion.qp_num() },
             Refusal::Fault => LinkError::Fault(cause),
-            Refusal::Broken | Refusal::Drained(_) => LinkError::Broken { cause },
+            Refusal::Broken | Refusal::Drained(_) | Refusal::Credit(_) => LinkError::Broken { cause },
         }
     }
 

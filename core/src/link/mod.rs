@@ -2,6 +2,7 @@
 
 pub mod carrier;
 pub mod crc32c;
+pub mod credits;
 pub mod error;
 pub mod frame;
 pub mod header;
@@ -16,7 +17,8 @@ mod recv_ring;
 mod send_ring;
 
 pub use carrier::{Carrier, CarrierError, CarrierKind, Immediate, Raw, ReadError};
-pub use error::{AlreadyStarted, Fault, LinkError, ReceiveError, SendError};
+pub use credits::CreditMode;
+pub use error::{AgreeError, AlreadyStarted, Fault, LinkError, ReceiveError, SendError};
 pub use frame::{FrameKey, FrameMemory, FrameStorage, HeldMemory, PAGE_BYTES};
 pub use header::{Checksum, Header, HeaderError, HeaderFields};
 pub use link::{Event, Link, Outstanding};

@@ -56,8 +56,7 @@ pub struct ChunkLimits {
 
 impl ChunkLimits {
     /// Those of an mlx5 indirect key over GPU memory: 2 MiB, and 4 GiB - 2 MiB ([`MAX_ENTRY_BYTES`]).
-    pub const GPU: Self =
-        Self { alignment: Alignment::GPU_PAGE, max_bytes: NonZeroU32::new(MAX_ENTRY_BYTES).unwrap() };
+    pub const GPU: Self = Self { alignment: Alignment::GPU_PAGE, max_bytes: NonZeroU32::new(MAX_ENTRY_BYTES).unwrap() };
 
     /// Parts of at most `max_bytes`.
     ///
