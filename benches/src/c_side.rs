@@ -20,7 +20,7 @@ type Loop = unsafe extern "C" fn(*mut Twin, u64, usize) -> u64;
 struct CLoops {
     twin: *mut Twin,
     start: unsafe extern "C" fn(*mut Twin),
-    loops: [Loop; C_LOOPS],
+    loops: [Loop; WORKS],
 }
 
 // SAFETY: it is constant data; what its first field points to is used through the one `CSide` only.
@@ -31,11 +31,11 @@ unsafe extern "C" {
     static timed_c_loops: CLoops;
 }
 
-const C_LOOPS: usize = 11;
+const WORKS: usize = 11;
 
-/// One of C's loops, in the order of the table.
+/// What a loop does with each round, in the order of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CLoop {
+pub enum Work {
     /// A prepared request, patched and posted, without books.
     Raw,
     /// A request filled in and posted, without books.
@@ -92,7 +92,7 @@ impl CSide {
 
     /// Does `which` `n` times, with `bytes` of payload; answers what came of it, 0 if anything was at fault.
     #[inline]
-    pub fn run(&mut self, which: CLoop, n: u64, bytes: usize) -> u64 {
+    pub fn run(&mut self, which: Work, n: u64, bytes: usize) -> u64 {
         let table = self.table();
         // SAFETY: as in `start`; the loops take any numbers.
         unsafe { (table.loops[which as usize])(table.twin, n, bytes) }

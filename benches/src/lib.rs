@@ -16,4 +16,5 @@ pub mod lock_loops;
 pub mod provider;
 pub mod raw_loop;
 pub mod segment_loops;
+pub mod sides;
 pub mod subjects;

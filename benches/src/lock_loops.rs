@@ -3,6 +3,7 @@
 use std::sync::{Condvar, Mutex, PoisonError};
 
 use bareverbs_core::access::SpinAccessLock;
+use bareverbs_shell::memory::AccessLock;
 use parking_lot::RwLock;
 
 /// Something that can be held in three modes. Entering and leaving are one call each way: the guard is dropped inside.
@@ -31,6 +32,26 @@ impl ThreeModes for SpinAccessLock {
     #[inline]
     fn exclusive<R>(&self, inside: impl FnOnce() -> R) -> Option<R> {
         let _guard = SpinAccessLock::exclusive(self);
+        Some(inside())
+    }
+}
+
+impl ThreeModes for AccessLock {
+    #[inline]
+    fn read<R>(&self, inside: impl FnOnce() -> R) -> Option<R> {
+        let _guard = AccessLock::read(self).ok()?;
+        Some(inside())
+    }
+
+    #[inline]
+    fn disjoint<R>(&self, inside: impl FnOnce() -> R) -> Option<R> {
+        let _guard = AccessLock::disjoint(self).ok()?;
+        Some(inside())
+    }
+
+    #[inline]
+    fn exclusive<R>(&self, inside: impl FnOnce() -> R) -> Option<R> {
+        let _guard = AccessLock::exclusive(self);
         Some(inside())
     }
 }

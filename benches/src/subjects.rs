@@ -1,14 +1,14 @@
 //! All that instructions are counted of, by name: each sets up its world and then does one thing `n` times.
 
 use bareverbs_core::access::SpinAccessLock;
+use bareverbs_shell::memory::AccessLock;
 use parking_lot::RwLock;
 
-use crate::c_side::{CLoop, CSide, Compiled};
-use crate::link_loops as ours;
+use crate::c_side::{CSide, Compiled, Work};
 use crate::lock_loops::{ThreeModes, disjoint_pairs, exclusive_pairs, read_pairs};
-use crate::provider::{Answers, Connected, PAYLOAD_BYTES, Provider};
-use crate::raw_loop::{Prepared, raw};
+use crate::provider::Provider;
 use crate::segment_loops as segments;
+use crate::sides::{Around, Bare, InC, Side};
 
 /// Frames of a ring where instructions are counted: more than any count posts, so that posts need no polls between.
 pub const FRAMES: usize = 32768;
@@ -29,41 +29,32 @@ macro_rules! subjects {
 }
 
 subjects! {
-    "c/raw" => |n| c_side(CLoop::Raw, Answers::Nothing, n),
-    "c/fill" => |n| c_side(CLoop::FillAndPost, Answers::Nothing, n),
-    "c/fill-chain" => |n| c_side(CLoop::FillAndPostChain, Answers::Nothing, n),
-    "c/post" => |n| c_side(CLoop::Post, Answers::Nothing, n),
-    "c/post-more" => |n| c_side(CLoop::PostMore, Answers::Nothing, n),
-    "c/chain" => |n| c_side(CLoop::Chain, Answers::Nothing, n),
-    "c/receive" => |n| c_side(CLoop::PostReceive, Answers::Nothing, n),
-    "c/poll-sends" => |n| c_side(CLoop::PollSends, Answers::Sends, n),
-    "c/poll-receives" => |n| c_side(CLoop::PollReceives, Answers::Receives, n),
-    "c/poll-and-repost" => |n| c_side(CLoop::PollAndRepost, Answers::Receives, n),
-    "c/poll-empty" => |n| c_side(CLoop::PollEmpty, Answers::Nothing, n),
-    "raw" => |n| raw::<FRAMES>(&mut Prepared::default(), &mut started().queue_pair(), n, PAYLOAD_BYTES),
-    "post" => |n| linked(|at| ours::post(&mut at.link, n, PAYLOAD_BYTES)),
-    "post-more" => |n| linked(|at| ours::post_more(&mut at.link, n, PAYLOAD_BYTES)),
-    "chain" => |n| linked(|at| ours::chain(&mut at.link, n, PAYLOAD_BYTES)),
-    "receive" => |n| linked(|at| ours::post_receive(&mut at.link, n)),
-    "poll-sends" => |n| linked(|at| {
-        ours::post(&mut at.link, FRAMES as u64, PAYLOAD_BYTES);
-        at.answer(Answers::Sends);
-        ours::poll_sends(&mut at.link, &mut at.send_queue, n)
-    }),
-    "poll-receives" => |n| linked(|at| {
-        ours::post_receive(&mut at.link, FRAMES as u64);
-        at.answer(Answers::Receives);
-        ours::poll_receives(&mut at.link, &mut at.recv_queue, n)
-    }),
-    "poll-and-repost" => |n| linked(|at| {
-        ours::post_receive(&mut at.link, FRAMES as u64);
-        at.answer(Answers::Receives);
-        ours::poll_and_repost(&mut at.link, &mut at.recv_queue, n)
-    }),
-    "poll-empty" => |n| linked(|at| ours::poll_empty(&mut at.send_queue, n)),
+    "c/raw" => |n| in_c(Work::Raw, n),
+    "c/fill" => |n| in_c(Work::FillAndPost, n),
+    "c/fill-chain" => |n| in_c(Work::FillAndPostChain, n),
+    "c/post" => |n| in_c(Work::Post, n),
+    "c/post-more" => |n| in_c(Work::PostMore, n),
+    "c/chain" => |n| in_c(Work::Chain, n),
+    "c/receive" => |n| in_c(Work::PostReceive, n),
+    "c/poll-sends" => |n| in_c(Work::PollSends, n),
+    "c/poll-receives" => |n| in_c(Work::PollReceives, n),
+    "c/poll-and-repost" => |n| in_c(Work::PollAndRepost, n),
+    "c/poll-empty" => |n| in_c(Work::PollEmpty, n),
+    "raw" => |n| rounds(&mut Bare::<FRAMES>::start(&mut provider()), Work::Raw, n),
+    "post" => |n| ours(Work::Post, n),
+    "post-more" => |n| ours(Work::PostMore, n),
+    "chain" => |n| ours(Work::Chain, n),
+    "receive" => |n| ours(Work::PostReceive, n),
+    "poll-sends" => |n| ours(Work::PollSends, n),
+    "poll-receives" => |n| ours(Work::PollReceives, n),
+    "poll-and-repost" => |n| ours(Work::PollAndRepost, n),
+    "poll-empty" => |n| ours(Work::PollEmpty, n),
     "spin/read" => read::<SpinAccessLock>,
     "spin/disjoint" => disjoint::<SpinAccessLock>,
     "spin/exclusive" => exclusive::<SpinAccessLock>,
+    "parking/read" => read::<AccessLock>,
+    "parking/disjoint" => disjoint::<AccessLock>,
+    "parking/exclusive" => exclusive::<AccessLock>,
     "parking_lot/read" => read::<RwLock<()>>,
     "parking_lot/write" => exclusive::<RwLock<()>>,
     "part-count" => |n| segments::part_counts(segments::tebibyte(), n),
@@ -75,27 +66,21 @@ subjects! {
     "look-up/4096" => |n| segments::look_ups(&segments::table(4096), n),
 }
 
-fn started() -> Provider {
-    let mut provider = Provider::take().expect("a process runs one subject");
-    provider.start();
-    provider
+fn provider() -> Provider {
+    Provider::take().expect("a process runs one subject")
 }
 
-fn c_side(which: CLoop, answers: Answers, n: u64) -> u64 {
-    let mut provider = started();
+fn in_c(work: Work, n: u64) -> u64 {
     let mut c = CSide::take(Compiled::Counted).expect("a process runs one subject");
-    c.start();
-    match answers {
-        Answers::Nothing => {}
-        Answers::Sends => drop(c.run(CLoop::Post, FRAMES as u64, PAYLOAD_BYTES)),
-        Answers::Receives => drop(c.run(CLoop::PostReceive, FRAMES as u64, PAYLOAD_BYTES)),
-    }
-    provider.answer(answers);
-    c.run(which, n, PAYLOAD_BYTES)
+    rounds(&mut InC::start(&mut c, &mut provider()), work, n)
 }
 
-fn linked(subject: impl FnOnce(&mut Connected<'_, FRAMES>) -> u64) -> u64 {
-    subject(&mut started().link())
+fn ours(work: Work, n: u64) -> u64 {
+    rounds(&mut provider().link::<FRAMES>(), work, n)
+}
+
+fn rounds(side: &mut impl Side, work: Work, n: u64) -> u64 {
+    if Around::of(work).before(side, FRAMES as u64) { side.run(work, n) } else { 0 }
 }
 
 fn read<L: ThreeModes>(n: u64) -> u64 {

@@ -209,6 +209,8 @@ pub enum Error {
     StorageTaken,
     /// The message link could not be set up.
     Link(bareverbs_core::link::LinkSetupError),
+    /// What the other end posts makes no link with credits.
+    Credits(bareverbs_core::link::AgreeError),
     /// The endpoint is not in the state for that.
     State {
         /// The device.
@@ -269,6 +271,7 @@ impl fmt::Display for Error {
                 f.write_str("this static frame storage is claimed already: give each endpoint its own")
             }
             Self::Link(error) => error.fmt(f),
+            Self::Credits(error) => error.fmt(f),
             Self::State { device, what } => write!(f, "endpoint on device {device}: {what}"),
             Self::Soft(error) => f.write_str(error),
         }
@@ -283,6 +286,7 @@ impl std::error::Error for Error {
             Self::Gid(error) => Some(error),
             Self::Route(error) => Some(error),
             Self::Link(error) => Some(error),
+            Self::Credits(error) => Some(error),
             _ => None,
         }
     }

@@ -24,6 +24,7 @@
 pub mod endpoint;
 pub mod errno;
 pub mod error;
+pub mod exchange;
 pub mod fabric;
 pub mod memory;
 pub mod objects;

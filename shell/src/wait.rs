@@ -116,6 +116,11 @@ impl Waiting<'_> {
         Ok(())
     }
 
+    /// How many polls found nothing so far.
+    pub(crate) fn rounds(&self) -> u32 {
+        self.rounds
+    }
+
     /// How long a sleep may be until somebody has to look again, or that the wait is over.
     pub(crate) fn left(&self) -> Result<Duration, Ended> {
         if self.wait.cancel.is_some_and(|cancel| cancel.load(Ordering::Relaxed)) {

@@ -11,7 +11,7 @@ use super::atomic::AtomicWord;
 use super::mode::{AccessRefused, Mode, Phase, Waiting};
 use super::spin_wait::SpinQueue;
 
-/// A three-mode lock that waits by spinning, with [`RelaxStrategy`](super::relax::RelaxStrategy) `R` between two looks.
+/// A three-mode lock that waits by spinning, with [`RelaxStrategy`] `R` between two looks.
 ///
 /// What it promises is said in the [module](super): fair in phases, no poison, recursion, interrupts. It needs no memory but its
 /// own two words. Up to [`MAX_SHARED_PLACES`](super::MAX_SHARED_PLACES) readers, as many disjoint writers, and

@@ -5,6 +5,7 @@
 use crate::link::carrier::CarrierError;
 use crate::link::sequence::Sequence;
 use crate::link::work_id::Direction;
+use crate::verbs::EventType;
 use crate::verbs::completion::FailedCompletion;
 use crate::verbs::inline_calls::{PollError, RawErrno};
 
@@ -81,6 +82,11 @@ pub enum Fault {
         /// What the call returned.
         raw: RawErrno,
     },
+    /// The device reported that the queue pair, its completion queue or the device itself is beyond use.
+    Device {
+        /// What it reported.
+        event: EventType,
+    },
     /// A teardown marker was posted, or came: the link is being taken down.
     Teardown {
         /// Which queue.
@@ -114,6 +120,7 @@ impl core::fmt::Display for Fault {
             Self::PostUnknown { direction, raw } => {
                 write!(f, "{direction} post failed and the provider does not say which requests it accepted: {raw}")
             }
+            Self::Device { event } => write!(f, "the device reported {event:?}"),
             Self::Teardown { direction } => write!(f, "{direction} queue is being drained for teardown"),
         }
     }

@@ -14,6 +14,7 @@ use crate::link::rules::{LinkSetup, LinkSetupError};
 use crate::link::send_ring::{SendChain, SendFrame, SendRing};
 use crate::link::sequence::Sequence;
 use crate::link::work_id::{Direction, WorkId};
+use crate::verbs::EventType;
 use crate::verbs::inline_calls::{Completion, PollError, PostError, QueuePairCalls};
 
 /// One end of a conversation: `SEND` frames to send from, `RECV` to receive into, over one queue pair.
@@ -26,8 +27,6 @@ pub struct Link<C: Carrier, const SEND: usize, const RECV: usize> {
     carrier: C,
     send: SendRing<SEND>,
     recv: RecvRing<RECV>,
-    /// Whether a receive was ever to be posted: from then on the first numbers stand.
-    started: bool,
 }
 
 /// What a completion means.
@@ -96,7 +95,7 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
         let (Some(send), Some(recv)) = (send, recv) else { return Err(LinkSetupError::WorkIdsUsedUp) };
         let send = SendRing::new::<C>(send, rules, tx_start, credits);
         let recv = RecvRing::new(recv, rules, rx_start);
-        let mut link = Self { calls, health: Health::default(), carrier, send, recv, started: false };
+        let mut link = Self { calls, health: Health::default(), carrier, send, recv };
         if let Some(key) = key {
             link.set_key(key);
         }
@@ -114,7 +113,7 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
     /// # Errors
     /// [`AlreadyStarted`] once anything was posted: numbers in use do not change, there is no resynchronising.
     pub fn set_starts(&mut self, tx_start: Sequence, rx_start: Sequence) -> Result<(), AlreadyStarted> {
-        if self.started || !self.send.frames().is_untouched() {
+        if !self.send.frames().is_untouched() || !self.recv.frames().is_untouched() {
             return Err(AlreadyStarted);
         }
         self.send.set_start(tx_start, self.send.credits().started_at(tx_start, rx_start));
@@ -204,7 +203,6 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
     /// [`ReceiveError`]; those that it counts as accepted are posted.
     #[inline(always)]
     pub fn post_receives(&mut self, max: usize) -> Result<usize, ReceiveError> {
-        self.started = true;
         match max {
             1 => self.recv.post_one(&mut self.calls, &mut self.health),
             _ => self.recv.post(&mut self.calls, &mut self.health, max),
@@ -270,6 +268,11 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
     /// Breaks the link because polling its completion queue failed: completions are lost.
     pub fn break_with(&mut self, error: PollError) {
         self.health.break_now(Fault::Poll(error));
+    }
+
+    /// Breaks for what the device reported on its own.
+    pub fn break_for_event(&mut self, event: EventType) {
+        self.health.break_now(Fault::Device { event });
     }
 
     /// Posts a queue's teardown marker, for a queue pair in the error state; the link takes no more posts. Its completion

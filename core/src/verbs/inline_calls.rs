@@ -320,6 +320,13 @@ unsafe impl Send for CompletionQueueCalls {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct QueueId(usize);
 
+impl QueueId {
+    /// The queue at this address, which an asynchronous event names; it is not followed.
+    pub fn of(cq: *const Cq) -> Self {
+        Self(cq.addr())
+    }
+}
+
 impl CompletionQueueCalls {
     /// The calls of `cq`.
     ///

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bareverbs_core::connect::QueuePairConfig;
-use bareverbs_core::link::Sequence;
+use bareverbs_core::link::{CreditMode, Sequence};
 
 use crate::objects::gid::GidPolicy;
 
@@ -39,18 +39,23 @@ pub struct EndpointConfig {
     pub frame_bytes: u32,
     /// Every how many sends one is signalled; `None` for what the link layer suggests.
     pub signal_every: Option<u32>,
-    /// The number of the first message sent, as the other end expects it.
-    pub tx_start: Sequence,
-    /// The number of the first message that will come.
-    pub rx_start: Sequence,
+    /// The number of the first message sent; `None` for a random one where the ends agree by their hellos, and 0 where they
+    /// connect by destinations alone.
+    pub tx_start: Option<Sequence>,
+    /// The number of the first message that will come, where the ends connect by destinations alone; `None` for 0. A hello
+    /// says it otherwise.
+    pub rx_start: Option<Sequence>,
     /// How a wait learns of a completion.
     pub waking: Waking,
+    /// Whether the link carries credits, as the other end's must; `None` for what suits carrier and link layer
+    /// ([`CreditMode::default_for`]).
+    pub credits: Option<CreditMode>,
     /// How long a teardown may wait for what is outstanding.
     pub drain_limit: Duration,
 }
 
 impl EndpointConfig {
-    /// An unreliable connected endpoint with 4 KiB frames, numbers from 0, the first IPv4-mapped GID.
+    /// An unreliable connected endpoint with 4 KiB frames and the first IPv4-mapped GID.
     pub fn uc(peer: &str) -> Self {
         Self {
             peer: Arc::from(peer),
@@ -58,14 +63,28 @@ impl EndpointConfig {
             gid: GidPolicy::Ipv4Mapped,
             frame_bytes: 4096,
             signal_every: None,
-            tx_start: Sequence::default(),
-            rx_start: Sequence::default(),
+            tx_start: None,
+            rx_start: None,
             waking: Waking::Polling,
+            credits: None,
             drain_limit: Duration::from_secs(2),
         }
     }
 
-    /// The same with every queue pair setting of MLX's JACCL.
+    /// A reliable connected endpoint: the same, but for the path MTU, which is the port's up to 4096.
+    ///
+    /// What is lost is sent again by the device, or an error: its limits are in
+    /// [`QueuePairConfig`](bareverbs_core::connect::QueuePairConfig), of which [`timeout`](Self::timeout) is the one that a
+    /// slow machine needs. The sequence is checked all the same.
+    ///
+    /// The last message may be answered only after its receiver has seen it. An end that goes at once takes that answer
+    /// with it, and the other end sends again and again: say a last word first, as
+    /// [`Channel::leave`](crate::exchange::Channel::leave) does.
+    pub fn rc(peer: &str) -> Self {
+        Self { queue_pair: QueuePairConfig::rc(), ..Self::uc(peer) }
+    }
+
+    /// As [`uc`](Self::uc), with every queue pair setting of MLX's JACCL.
     pub fn jaccl(peer: &str) -> Self {
         Self { queue_pair: QueuePairConfig::jaccl(), ..Self::uc(peer) }
     }
@@ -94,16 +113,28 @@ impl EndpointConfig {
         Self { signal_every: Some(signal_every), ..self }
     }
 
+    /// With this RC timeout, coded: 4.096 microseconds times two to this power. Emulated soft-RoCE wants 18.
+    #[must_use]
+    pub fn timeout(self, timeout: u8) -> Self {
+        Self { queue_pair: self.queue_pair.timeout(timeout), ..self }
+    }
+
     /// With these first numbers.
     #[must_use]
     pub fn sequences(self, tx_start: Sequence, rx_start: Sequence) -> Self {
-        Self { tx_start, rx_start, ..self }
+        Self { tx_start: Some(tx_start), rx_start: Some(rx_start), ..self }
     }
 
     /// With waits that sleep until the completion queue's channel has an event.
     #[must_use]
     pub fn waking(self, waking: Waking) -> Self {
         Self { waking, ..self }
+    }
+
+    /// With credits, or without.
+    #[must_use]
+    pub fn credits(self, credits: CreditMode) -> Self {
+        Self { credits: Some(credits), ..self }
     }
 
     /// With this limit on a teardown's wait.

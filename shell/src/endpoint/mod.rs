@@ -17,10 +17,10 @@ mod teardown;
 
 use std::sync::Arc;
 
-use bareverbs_core::connect::{ConnectParams, Destination, Psn, Transition};
+use bareverbs_core::connect::{Agreement, ConnectParams, Destination, Hello, Psn, Transition};
 use bareverbs_core::link::{
-    Carrier, DepthUnit, Direction, Event, FrameKey, FrameMemory, Geometry, Link, LinkRules, LinkSetup, Outstanding,
-    SendChain, SendError, SendFrame, Sequence, THUNDERBOLT_FRAME_BYTES, WorkId,
+    Carrier, CreditMode, DepthUnit, Direction, Event, Fault, FrameKey, FrameMemory, Geometry, Link, LinkError,
+    LinkRules, LinkSetup, Outstanding, SendChain, SendError, SendFrame, Sequence, THUNDERBOLT_FRAME_BYTES, WorkId,
 };
 use bareverbs_core::verbs::{Gid, Mtu, Wc};
 
@@ -86,10 +86,17 @@ pub struct Endpoint<C: Carrier, const SEND: usize, const RECV: usize> {
     config: EndpointConfig,
     port: PortInfo,
     psn: Psn,
+    /// Number of the first message, as a hello publishes it.
+    first_sequence: Sequence,
     gid: Option<GidInfo>,
     qp_num: u32,
     stage: Stage,
+    /// Fatal events of the device that this endpoint has heeded.
+    fatal_seen: u32,
 }
+
+/// Every how many polls that found nothing a wait looks for events of the device: a system call.
+const LOOK_FOR_EVENTS_EVERY: u32 = 256;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
@@ -130,7 +137,7 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
         let mut config = config;
         let port = context.port(config.queue_pair.port)?;
         let gid = gid::choose(context.name(), &port, config.gid, &context.gids(port.number)?)?;
-        let rules = rules_for(&config, &port);
+        let rules = rules_for::<C>(&config, &port);
         config.queue_pair = config
             .queue_pair
             .depths(depth_to_ask(&rules, SEND, config.frame_bytes), depth_to_ask(&rules, RECV, config.frame_bytes));
@@ -156,8 +163,8 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
             recv_queue: queue.id(),
             geometry: Geometry::of_queues(config.frame_bytes, &queue_pair.cap()),
             rules,
-            tx_start: config.tx_start,
-            rx_start: config.rx_start,
+            tx_start: config.tx_start.unwrap_or_default(),
+            rx_start: config.rx_start.unwrap_or_default(),
             key: Some(key),
         };
         let calls = queue_pair
@@ -165,6 +172,7 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
             .ok_or(Error::State { device: Arc::clone(context.name()), what: "the queue pair's calls were taken" })?;
         let link = Link::new(carrier, calls, memory, setup).map_err(Error::Link)?;
         let qp_num = queue_pair.qp_num();
+        let fatal_seen = context.fatal_count();
         let plumbing = Plumbing {
             region: Some(region),
             queue_pair: Some(queue_pair),
@@ -175,7 +183,8 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
             device: Arc::clone(context.name()),
         };
         let psn = config.queue_pair.psn.choose(port.link_layer(), random_bits());
-        Ok(Self { link, plumbing, config, port, psn, gid, qp_num, stage: Stage::Fresh })
+        let first_sequence = config.tx_start.unwrap_or_else(|| Sequence::new(random_bits()));
+        Ok(Self { link, plumbing, config, port, psn, first_sequence, gid, qp_num, stage: Stage::Fresh, fatal_seen })
     }
 
     /// What the other end must know to connect.
@@ -184,12 +193,70 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
         Destination { lid: self.port.lid(), qp_num: self.qp_num, psn: self.psn, gid }
     }
 
+    /// What this end tells the other before either connects. The nonce is the caller's: an end with another one is refused.
+    pub fn hello(&self, nonce: u64) -> Hello {
+        Hello {
+            destination: self.destination(),
+            service: self.config.queue_pair.service,
+            link_layer: self.port.link_layer(),
+            path_mtu: self.path_mtu(),
+            frame_bytes: self.config.frame_bytes,
+            carrier: C::CARRIER,
+            // A header's room is 4096 bytes at most.
+            header_room_bytes: C::ROOM_BYTES as u16,
+            checksum: self.link.checksum(),
+            credits: self.link.credit_mode(),
+            recv_depth: self.link.recv_depth(),
+            first_sequence: self.first_sequence,
+            nonce,
+        }
+    }
+
+    /// Whether the link carries credits: the other end's must too.
+    pub fn credit_mode(&self) -> CreditMode {
+        self.link.credit_mode()
+    }
+
+    /// Receives that this end posts before the first message.
+    pub fn recv_depth(&self) -> u32 {
+        self.link.recv_depth()
+    }
+
+    /// Says how many receives the other end posts before the first message; to be called before
+    /// [`connect`](Self::connect) where the link carries credits, and of no effect where it does not.
+    ///
+    /// # Errors
+    /// [`Error::Credits`] if no link with credits can be made of so many, or messages were sent.
+    pub fn agree_credits(&mut self, peer_receives: u32) -> Result<(), Error> {
+        self.link.agree_credits(peer_receives).map_err(Error::Credits)
+    }
+
+    /// How many messages the other end takes now; very many where the link carries no credits.
+    pub fn credits_left(&self) -> u32 {
+        self.link.credits_left()
+    }
+
     /// The path MTU that this end can have; both ends take the lower.
     pub fn path_mtu(&self) -> Mtu {
         self.config.queue_pair.path_mtu_on(self.port.active_mtu())
     }
 
-    /// Connects to the other end: RTR, receives posted, RTS.
+    /// Connects to the other end as both have agreed: the path MTU and the first numbers are those of the agreement.
+    /// Otherwise as [`connect`](Self::connect).
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub fn connect_as_agreed(&mut self, agreement: &Agreement) -> Result<(), Error> {
+        self.check_fresh()?;
+        let set = self.link.set_starts(agreement.tx_start, agreement.rx_start);
+        set.map_err(|_| self.connected_before())?;
+        self.agree_credits(agreement.remote_recv_depth)?;
+        self.connect(&agreement.remote, agreement.path_mtu)
+    }
+
+    /// Connects to the other end: RTR, receives posted, RTS. What both ends must have alike was compared by the caller;
+    /// the first numbers are those of the configuration, and with credits [`agree_credits`](Self::agree_credits) came
+    /// before.
     ///
     /// The GID is read again before RTR and after it: one that changed meanwhile is an error, never used by its old index.
     /// When a step fails the queue pair is destroyed, not moved again; make the endpoint anew.
@@ -197,21 +264,37 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
     /// # Errors
     /// [`Error`] of the step that failed; [`Error::State`] if the endpoint was connected before.
     pub fn connect(&mut self, remote: &Destination, path_mtu: Mtu) -> Result<(), Error> {
-        if self.stage != Stage::Fresh {
+        self.check_fresh()?;
+        if self.link.credit_mode() == CreditMode::On && self.link.credits_left() == 0 {
             let device = Arc::clone(&self.plumbing.device);
-            return Err(Error::State { device, what: "it was connected before: make a new endpoint for a new link" });
+            return Err(Error::State { device, what: "it has credits: say first what the other end posts" });
         }
         let connected = self.try_connect(remote, path_mtu);
-        self.stage = match connected {
-            Ok(()) => Stage::Connected,
-            Err(_) => {
-                if let Err(error) = self.plumbing.abandon_queue_pair() {
-                    crate::objects::report::report(&crate::objects::report::DropFailure::Destroy(error));
-                }
-                Stage::Failed
-            }
-        };
+        match connected {
+            Ok(()) => self.stage = Stage::Connected,
+            Err(_) => self.abandon(),
+        }
         connected
+    }
+
+    /// Ends the link for good: its queue pair is destroyed, and every later call says that it is not connected. What else
+    /// there is goes when the endpoint is closed or dropped.
+    pub fn abandon(&mut self) {
+        // First, so that nothing of the link's is called from here on.
+        self.stage = Stage::Failed;
+        if let Err(error) = self.plumbing.abandon_queue_pair() {
+            crate::objects::report::report(&crate::objects::report::DropFailure::Destroy(error));
+        }
+    }
+
+    fn check_fresh(&self) -> Result<(), Error> {
+        if self.stage == Stage::Fresh { Ok(()) } else { Err(self.connected_before()) }
+    }
+
+    #[cold]
+    fn connected_before(&self) -> Error {
+        let device = Arc::clone(&self.plumbing.device);
+        Error::State { device, what: "it was connected before: make a new endpoint for a new link" }
     }
 
     fn try_connect(&mut self, remote: &Destination, path_mtu: Mtu) -> Result<(), Error> {
@@ -317,7 +400,8 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
     /// Fills the next frame's room and posts its first `payload_bytes`.
     ///
     /// # Errors
-    /// [`EndpointErrorKind::Send`]; a refused send used up no sequence number.
+    /// [`EndpointErrorKind::Send`]; a refused send used up no sequence number. [`SendError::NoCredit`] before anything is
+    /// filled in: [`poll`](Self::poll) or [`wait`](Self::wait) until [`Event::Granted`], or a message, comes.
     #[inline]
     pub fn send(&mut self, payload_bytes: usize, fill: impl FnOnce(&mut [u8])) -> Result<Sequence, EndpointError> {
         self.check_connected()?;
@@ -332,24 +416,42 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
     /// Posts at most `max` receives, of the frames that are not posted; answers how many.
     ///
     /// # Errors
-    /// [`EndpointErrorKind::Receive`].
+    /// [`EndpointErrorKind::Receive`]; [`EndpointErrorKind::NotConnected`].
     pub fn post_receives(&mut self, max: usize) -> Result<usize, EndpointError> {
+        self.check_connected()?;
         errno::clear();
-        self.link.post_receives(max).map_err(|error| {
+        let posted = self.link.post_receives(max).map_err(|error| {
             let errno = error::errno_of_receive(&error);
             self.failed(EndpointErrorKind::Receive(error, errno))
-        })
+        })?;
+        self.grant_credits()?;
+        Ok(posted)
+    }
+
+    /// Sends a credit message if one is due. Before the endpoint is connected none is: no receive can have come.
+    #[inline]
+    fn grant_credits(&mut self) -> Result<(), EndpointError> {
+        match self.link.grant_credits() {
+            Ok(_) => Ok(()),
+            Err(error) => Err(refused(&self.config.peer, &self.plumbing.device, error)),
+        }
     }
 
     /// Takes what has completed and gives each event to `on`, in order; answers how many. A received frame goes back to
-    /// the ring when `on` returns, unless it was reposted.
+    /// the ring when `on` returns, unless it was reposted. Then sends a credit message, if one is due: an end whose peer is
+    /// to go on sending keeps polling.
     ///
     /// # Errors
     /// The first completion that is not what it must be breaks the link, and ends the call; those before it were given
-    /// out.
+    /// out. [`EndpointErrorKind::Send`] if a credit message was refused; it is tried again at the next poll.
     #[inline]
     pub fn poll(&mut self, mut on: impl FnMut(Event<'_, RECV>)) -> Result<usize, EndpointError> {
+        // A frame given out can be posted again: not on a queue pair that is gone.
+        if self.stage == Stage::Failed {
+            return Err(self.failed(EndpointErrorKind::NotConnected));
+        }
         let mut room = [Wc::default(); 16];
+        self.heed_events()?;
         let Some(queue) = &mut self.plumbing.queue else { return Err(self.failed(EndpointErrorKind::NotConnected)) };
         let completions = match queue.poll(&mut room) {
             Ok(completions) => completions,
@@ -362,6 +464,8 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
         let mut first_error = None;
         for completion in completions {
             match self.link.accept(&completion) {
+                // A credit message of our own has left: nothing that the caller did.
+                Ok(Event::Sent { released: 0 }) => {}
                 Ok(event) => {
                     events += 1;
                     on(event);
@@ -371,7 +475,10 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
             }
         }
         match first_error {
-            None => Ok(events),
+            None => {
+                self.grant_credits()?;
+                Ok(events)
+            }
             Some(error) => Err(self.failed(EndpointErrorKind::Link(error))),
         }
     }
@@ -384,8 +491,14 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
         let mut waiting = wait.begin();
         loop {
             match self.poll(&mut on)? {
-                0 if self.plumbing.channel.is_none() => waiting.idle().map_err(|ended| self.ended(ended))?,
+                0 if self.plumbing.channel.is_none() => {
+                    waiting.idle().map_err(|ended| self.ended(ended))?;
+                    if waiting.rounds().is_multiple_of(LOOK_FOR_EVENTS_EVERY) {
+                        self.take_events()?;
+                    }
+                }
                 0 => {
+                    self.take_events()?;
                     let left = waiting.left().map_err(|ended| self.ended(ended))?;
                     // What came before the queue was armed makes no event: poll once more, then sleep.
                     self.plumbing.arm().map_err(|error| self.asleep(error))?;
@@ -397,6 +510,30 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
                 events => return Ok(events),
             }
         }
+    }
+
+    /// Takes what the device has reported on its own.
+    fn take_events(&self) -> Result<(), EndpointError> {
+        let taken = self.plumbing.context.as_ref().map_or(Ok(Vec::new()), |context| context.take_events());
+        taken.map(drop).map_err(|error| self.asleep(error))
+    }
+
+    /// Breaks the link if a fatal event concerns it. One look at a counter when there was none.
+    #[inline]
+    fn heed_events(&mut self) -> Result<(), EndpointError> {
+        let Some(context) = &self.plumbing.context else { return Ok(()) };
+        let fatal = context.fatal_count();
+        if fatal == self.fatal_seen { Ok(()) } else { self.heed_fatal(fatal) }
+    }
+
+    #[cold]
+    fn heed_fatal(&mut self, fatal: u32) -> Result<(), EndpointError> {
+        self.fatal_seen = fatal;
+        let Plumbing { context: Some(context), queue: Some(queue), .. } = &self.plumbing else { return Ok(()) };
+        let Some(event) = context.fault_of(self.qp_num, queue.id()) else { return Ok(()) };
+        self.link.break_for_event(event);
+        let cause = Fault::Device { event };
+        Err(self.failed(EndpointErrorKind::Link(LinkError::Fault(cause))))
     }
 
     #[cold]
@@ -477,6 +614,12 @@ pub fn connect_pair<A: Carrier, B: Carrier, const AS: usize, const AR: usize, co
     a: &mut Endpoint<A, AS, AR>,
     b: &mut Endpoint<B, BS, BR>,
 ) -> Result<(), Error> {
+    if a.credit_mode() != b.credit_mode() {
+        let device = Arc::clone(a.device());
+        return Err(Error::State { device, what: "one end's link carries credits and the other's does not" });
+    }
+    a.agree_credits(b.recv_depth())?;
+    b.agree_credits(a.recv_depth())?;
     let path_mtu = a.path_mtu().min(b.path_mtu());
     let (to_a, to_b) = (a.destination(), b.destination());
     a.connect(&to_b, path_mtu)?;
@@ -489,9 +632,10 @@ fn refused(peer: &Arc<str>, device: &Arc<str>, error: SendError) -> EndpointErro
     EndpointError { peer: Arc::clone(peer), device: Arc::clone(device), kind }
 }
 
-fn rules_for(config: &EndpointConfig, port: &PortInfo) -> LinkRules {
+fn rules_for<C: Carrier>(config: &EndpointConfig, port: &PortInfo) -> LinkRules {
     let mut rules = LinkRules::for_link_layer(port.link_layer());
     rules.inline_limit_bytes = config.queue_pair.inline_bytes;
+    rules.credits = config.credits.unwrap_or(CreditMode::default_for::<C>(port.link_layer()));
     if let Some(signal_every) = config.signal_every {
         rules.signal_every = signal_every;
     }

@@ -92,6 +92,7 @@ impl CompletionQueue {
         // poll, and with this value's owner alone.
         let calls = unsafe { CompletionQueueCalls::new(handle.raw(), context.checked()) }
             .map_err(|_| Error::ForeignContext { device: Arc::clone(context.name()), making: "a completion queue" })?;
+        context.events().forget_queue(calls.id());
         Ok(Self { calls, handle: Arc::new(handle), capacity })
     }
 

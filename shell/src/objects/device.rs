@@ -11,11 +11,12 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::thread::ThreadId;
 
-use bareverbs_core::verbs::inline_calls::CheckedContext;
-use bareverbs_core::verbs::{Context, Device, DeviceAttrEx, NodeType, PortState, TransportType};
+use bareverbs_core::verbs::inline_calls::{CheckedContext, QueueId};
+use bareverbs_core::verbs::{Context, Device, DeviceAttrEx, EventType, NodeType, PortState, TransportType};
 
 use crate::errno;
 use crate::error::{CallError, Error};
+use crate::objects::events::{DeviceEvent, Events};
 use crate::objects::extended;
 use crate::objects::gid::{self, GidInfo};
 use crate::objects::handle::{Handle, Object, Origin};
@@ -135,7 +136,10 @@ impl<'symbols> DeviceList<'symbols> {
             .map_err(|slot| Error::MissingSlot { device: Arc::clone(&handle.origin().device), slot })?;
         let single_threaded = std::env::var_os("MLX5_SINGLE_THREADED").is_some_and(|value| value == "1");
         let only_thread = single_threaded.then(|| std::thread::current().id());
-        Ok(Arc::new(DeviceContext { handle, checked, transport, only_thread }))
+        // SAFETY: the context is live; its start is the same in every library.
+        let async_fd = unsafe { (*handle.as_ptr()).async_fd };
+        let events = Events::new(self.symbols, async_fd);
+        Ok(Arc::new(DeviceContext { handle, checked, transport, only_thread, events }))
     }
 }
 
@@ -166,6 +170,7 @@ pub struct DeviceContext {
     checked: CheckedContext,
     transport: TransportType,
     only_thread: Option<ThreadId>,
+    events: Events,
 }
 
 // SAFETY: the checked context is an address and a proof; calls on a context are safe from any thread (the library locks).
@@ -266,6 +271,32 @@ impl DeviceContext {
     /// Closes the device if nothing else holds it; else it goes with its last owner.
     pub(crate) fn close_if_last(self: Arc<Self>) -> Option<Result<(), CallError>> {
         Arc::try_unwrap(self).ok().map(|this| this.handle.close())
+    }
+
+    /// Takes what the device has reported on its own, and acknowledges it. Fatal events break the links that they concern.
+    ///
+    /// Nobody else may take events of this context. A library without events has none.
+    ///
+    /// # Errors
+    /// [`Error::Call`] if an event cannot be taken.
+    #[doc(alias = "ibv_get_async_event")]
+    pub fn take_events(&self) -> Result<Vec<DeviceEvent>, Error> {
+        self.check_use()?;
+        Ok(self.events.take(self.as_ptr(), self.name())?)
+    }
+
+    pub(super) fn events(&self) -> &Events {
+        &self.events
+    }
+
+    /// How many fatal events were taken: when it did not change, nothing broke.
+    pub(crate) fn fatal_count(&self) -> u32 {
+        self.events.fatal_count()
+    }
+
+    /// The fatal event that concerns this queue pair or completion queue, if one was taken.
+    pub(crate) fn fault_of(&self, qp_num: u32, queue: QueueId) -> Option<EventType> {
+        self.events.fault_of(qp_num, queue)
     }
 
     /// That this process and this thread may use the device.

@@ -79,7 +79,8 @@ impl MemoryRegion {
     /// Registers a range of this process's memory.
     ///
     /// # Errors
-    /// As [`of_frames`](Self::of_frames).
+    /// [`Error::Size`] for nothing; [`Error::Unsupported`] for optional access bits on a library without
+    /// `ibv_reg_mr_iova2`; [`Error::Call`] if the library refuses, with the locked-memory limit on errno 12.
     ///
     /// # Safety
     /// 1. The range is mapped while `keeper` lives, or for ever if that is `None`.

@@ -3,14 +3,17 @@
 //! A child holds its parents by `Arc`, so that dependencies hold in every order in which safe code drops handles. What one
 //! owner holds is taken down by its own drop, in the order of [`bareverbs_core::teardown_order`].
 //!
-//! The map: [`handle`] destroys one thing and then lets go of its parents; [`device`] lists and opens; [`port`] and [`gid`]
-//! ask what a port is, [`extended`] where C would ask inline; [`protection_domain`], [`memory_region`], [`completion_queue`], [`queue_pair`] own; [`drain`] ends
-//! what a queue pair has outstanding; [`report`] tells what a drop could not do.
+//! The map: `handle` destroys one thing and then lets go of its parents; [`device`] lists and opens; [`port`] and [`gid`] ask
+//! what a port is, `extended` where C would ask inline; [`protection_domain`], [`memory_region`], [`completion_queue`],
+//! [`completion_channel`] and [`queue_pair`] own; [`drain`] ends what a queue pair has outstanding; [`events`] takes what a device
+//! reports on its own; [`report`] tells what a
+//! drop could not do.
 
 pub mod completion_channel;
 pub mod completion_queue;
 pub mod device;
 pub mod drain;
+pub mod events;
 mod extended;
 pub(crate) mod fork;
 pub mod gid;

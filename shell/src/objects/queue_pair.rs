@@ -111,6 +111,7 @@ impl QueuePair {
         // SAFETY: 1: whoever takes the calls keeps this queue pair (`take_calls`); 2: they are handed out once.
         let calls = unsafe { QueuePairCalls::new(handle.raw(), context.checked()) }
             .map_err(|_| Error::ForeignContext { device: Arc::clone(context.name()), making: "a queue pair" })?;
+        context.events().forget_pair(qp_num);
         let cap = read_back(&handle).unwrap_or(asked);
         Ok(Self { handle, calls: Some(calls), cap, qp_num })
     }

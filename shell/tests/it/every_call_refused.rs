@@ -11,7 +11,7 @@ use bareverbs_shell::objects::report::DropFailure;
 use bareverbs_shell::soft::{Answer, BadWr, Call};
 
 use crate::ledger::Ledger;
-use crate::life::{Ending, Failed, Lived, live};
+use crate::life::{Bench, Ending, Failed, Lived};
 
 /// What the shell can do without; a GID that cannot be read is skipped, and need not be the one that is wanted.
 const TOLERATED: &[&str] = &[
@@ -63,6 +63,7 @@ fn assert_sound(lived: &Lived, what: &str) {
         + usize::from(matches!(&lived.outcome, Err(Failed::Shell(Error::Call(call)))
         if ledger.refused.iter().any(|refused| destroy_of(refused.1) == call.call)));
     assert_eq!(told, ledger.refused.len(), "{what}: each refused destroy is told once: {:?}", lived.dropped);
+    ledger.sweep(&lived.soft);
 }
 
 fn destroy_of(step: bareverbs_core::teardown_order::Step) -> &'static str {
@@ -120,8 +121,9 @@ fn assert_end_told(lived: &Lived, symbol: &str, ending: Ending, what: &str) {
 
 #[test]
 fn an_undisturbed_life_calls_everything_and_leaves_nothing() {
+    let bench = Bench::new();
     for ending in [Ending::Drop, Ending::Close] {
-        let lived = live(ending, |_| ());
+        let lived = bench.live(ending, |_| ());
         assert!(lived.outcome.is_ok(), "{:?}", lived.outcome.err());
         assert_sound(&lived, "nothing refused");
         Ledger::replay(&lived.record).assert_all_gone();
@@ -157,15 +159,16 @@ fn an_undisturbed_life_calls_everything_and_leaves_nothing() {
 
 #[test]
 fn each_call_refused_once_ends_in_a_named_error_and_a_teardown_in_order() {
+    let bench = Bench::new();
     for ending in [Ending::Drop, Ending::Close] {
-        let undisturbed = live(ending, |_| ());
+        let undisturbed = bench.live(ending, |_| ());
         let listed = counts(&undisturbed.record[..undisturbed.listed]);
         let before_end = counts(&undisturbed.record[..undisturbed.ended]);
         for (symbol, calls) in counts(&undisturbed.record) {
             for nth in 1..=calls {
                 for answer in refusals(symbol) {
                     let what = format!("{ending:?}, call {nth} of {symbol}, {answer:?}");
-                    let lived = live(ending, |soft| soft.fail(symbol, nth, answer));
+                    let lived = bench.live(ending, |soft| soft.fail(symbol, nth, answer));
                     assert_sound(&lived, &what);
                     let phase = |counts: &BTreeMap<_, u64>| nth <= counts.get(symbol).copied().unwrap_or(0);
                     if phase(&listed) && symbol != "ibv_get_device_list" {
@@ -186,12 +189,13 @@ fn each_call_refused_once_ends_in_a_named_error_and_a_teardown_in_order() {
 
 #[test]
 fn each_call_refused_for_good_ends_in_a_teardown_in_order() {
+    let bench = Bench::new();
     for ending in [Ending::Drop, Ending::Close] {
-        for (symbol, calls) in counts(&live(ending, |_| ()).record) {
+        for (symbol, calls) in counts(&bench.live(ending, |_| ()).record) {
             for nth in 1..=calls {
                 for answer in refusals(symbol) {
                     let what = format!("{ending:?}, calls of {symbol} from {nth}, {answer:?}");
-                    assert_sound(&live(ending, |soft| soft.fail_from(symbol, nth, answer)), &what);
+                    assert_sound(&bench.live(ending, |soft| soft.fail_from(symbol, nth, answer)), &what);
                 }
             }
         }
@@ -200,8 +204,9 @@ fn each_call_refused_for_good_ends_in_a_teardown_in_order() {
 
 #[test]
 fn a_list_that_cannot_be_had_names_the_call_and_is_never_freed() {
+    let bench = Bench::new();
     for answer in refusals("ibv_get_device_list") {
-        let lived = live(Ending::Drop, |soft| soft.fail("ibv_get_device_list", 1, answer));
+        let lived = bench.live(Ending::Drop, |soft| soft.fail("ibv_get_device_list", 1, answer));
         let Err(Failed::Shell(Error::Call(call))) = &lived.outcome else { panic!("{:?}", lived.outcome) };
         assert_eq!(call.call, "ibv_get_device_list");
         assert_eq!(lived.record.len(), 1, "{:?}", lived.record);
@@ -210,15 +215,16 @@ fn a_list_that_cannot_be_had_names_the_call_and_is_never_freed() {
 
 #[test]
 fn two_calls_refused_together_still_end_in_a_teardown_in_order() {
+    let bench = Bench::new();
     let endings = ["ibv_modify_qp", "ibv_post_send", "ibv_post_recv", "ibv_poll_cq"];
     let destroys = ["ibv_dereg_mr", "ibv_destroy_qp", "ibv_destroy_cq", "ibv_dealloc_pd", "ibv_close_device"];
     for ending in [Ending::Drop, Ending::Close] {
-        let undisturbed = live(ending, |_| ());
+        let undisturbed = bench.live(ending, |_| ());
         let before_end = counts(&undisturbed.record[..undisturbed.ended]);
         for first in endings.iter().chain(&destroys) {
             for second in destroys {
                 let nth = |symbol: &str| before_end.get(symbol).copied().unwrap_or(0) + 1;
-                let lived = live(ending, |soft| {
+                let lived = bench.live(ending, |soft| {
                     soft.fail_from(first, nth(first), Answer::returned(-5));
                     soft.fail_from(second, nth(second), Answer::returned(16));
                 });

@@ -1,10 +1,16 @@
 //! A fabric's record held against the teardown order: what was made, what was destroyed, in which order.
+//!
+//! # Safety
+//!
+//! This file destroys only what a record says is alive, and what nobody can reach any more ([`Ledger::sweep`]).
+#![allow(unsafe_code)]
 
 use std::collections::BTreeMap;
+use std::ptr::with_exposed_provenance_mut as pointer;
 
-use bareverbs_core::teardown_order::{DEPENDENCIES, Quiesced, Step, check};
+use bareverbs_core::teardown_order::{DEPENDENCIES, Quiesced, Step, check, teardown_order};
 use bareverbs_core::verbs::QpState;
-use bareverbs_shell::soft::{Call, Detail, LiveCounts};
+use bareverbs_shell::soft::{Call, Detail, LiveCounts, SoftFabric};
 
 /// What is known after all calls of a record.
 #[derive(Debug, Default)]
@@ -28,6 +34,35 @@ impl Ledger {
             ledger.enter(call);
         }
         ledger
+    }
+
+    /// Destroys what was left behind for good, so that the fabric can serve again.
+    #[allow(clippy::multiple_unsafe_ops_per_block, reason = "one of five is called")]
+    pub fn sweep(self, soft: &SoftFabric) {
+        let symbols = soft.symbols();
+        let children_first = teardown_order(Quiesced::No);
+        let mut alive: Vec<_> = self.alive.into_iter().map(|(handle, made)| (made.0, handle)).collect();
+        alive.sort_by_key(|(step, _)| children_first.iter().position(|other| other == step));
+        for (step, handle) in alive {
+            // SAFETY: alive, and its owner was told that destroying it failed, and does not do it again.
+            let returned = unsafe {
+                match step {
+                    Step::QueuePair => (symbols.destroy_qp)(pointer(handle)),
+                    Step::MemoryRegion => (symbols.dereg_mr)(pointer(handle)),
+                    Step::CompletionQueue => (symbols.destroy_cq)(pointer(handle)),
+                    Step::ProtectionDomain => (symbols.dealloc_pd)(pointer(handle)),
+                    _ => (symbols.close_device)(pointer(handle)),
+                }
+            };
+            assert_eq!(returned, 0, "{step:?}");
+        }
+        assert_eq!(soft.live(), LiveCounts::default());
+    }
+
+    /// The steps of a record that begins after everything was made.
+    pub fn teardown_steps(calls: &[Call]) -> Vec<Step> {
+        let done = calls.iter().filter(|call| call.returned == 0);
+        done.filter_map(|call| if is_quiesce(call) { Some(Step::Quiesce) } else { destroyed_by(call.symbol) }).collect()
     }
 
     fn enter(&mut self, call: &Call) {

@@ -96,20 +96,37 @@ impl Lived {
     }
 }
 
-/// Lives once, with the fabric told first what is to go wrong.
-pub fn live(ending: Ending, plan: impl FnOnce(&SoftFabric)) -> Lived {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    drop_log::keep();
-    let device = format!("life{}", NEXT.fetch_add(1, Ordering::Relaxed));
-    let config = SoftConfig::default().devices(vec![SoftDevice::new(&device)]).record(Record::Bounded(10_000));
-    let soft = SoftFabric::new(config).expect("a free slot");
-    plan(&soft);
-    let (outcome, record, dropped) = (Ok(()), Vec::new(), Vec::new());
-    let mut lived = Lived { soft, device, outcome, record, dropped, listed: 0, ended: 0, stage: Stage::Making };
-    lived.outcome = lived.go_through(ending);
-    lived.record = lived.soft.record();
-    lived.dropped = drop_log::take(&lived.device);
-    lived
+/// A fabric to live on, life after life: what could not be destroyed in one keeps a fabric for ever, and there are not so
+/// many.
+pub struct Bench {
+    pub soft: SoftFabric,
+    pub device: String,
+}
+
+impl Bench {
+    /// A fabric whose device has a name of its own, by which drops report.
+    pub fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        drop_log::keep();
+        let device = format!("life{}", NEXT.fetch_add(1, Ordering::Relaxed));
+        let config = SoftConfig::default().devices(vec![SoftDevice::new(&device)]).record(Record::Bounded(10_000));
+        Self { soft: SoftFabric::new(config).expect("a free slot"), device }
+    }
+
+    /// Lives once, with the fabric told first what is to go wrong.
+    pub fn live(&self, ending: Ending, plan: impl FnOnce(&SoftFabric)) -> Lived {
+        let Self { soft, device } = self;
+        soft.clear_record();
+        plan(soft);
+        let (outcome, record, dropped) = (Ok(()), Vec::new(), Vec::new());
+        let (soft, device) = (soft.clone(), device.clone());
+        let mut lived = Lived { soft, device, outcome, record, dropped, listed: 0, ended: 0, stage: Stage::Making };
+        lived.outcome = lived.go_through(ending);
+        lived.record = lived.soft.record();
+        lived.soft.clear_plan();
+        lived.dropped = drop_log::take(&lived.device);
+        lived
+    }
 }
 
 impl Lived {

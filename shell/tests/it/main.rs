@@ -1,9 +1,20 @@
 //! The shell from outside: one binary for all of it.
 
 mod access_lock;
+mod checked_messages;
 mod drop_log;
 mod every_call_refused;
+mod gid_choice;
+mod late_writes;
+mod layout_check;
 mod ledger;
 mod life;
+mod listing;
+mod own_process;
+mod processes;
+mod provider_answers;
+mod regions;
 mod soft;
+mod teardown_orders;
 mod world;
+mod wrapped;

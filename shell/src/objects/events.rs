@@ -1,0 +1,189 @@
+//! What a device reports on its own: failed queues and queue pairs, changed GIDs, a port that came or went.
+//!
+//! The rule this file protects: **an event is acknowledged in the same breath in which it is taken**. Destroying what an
+//! event names waits for ever for its acknowledgement. One owner, the device context, takes them; nobody else may.
+//!
+//! # Safety
+//!
+//! This file guarantees that the context's file is non-blocking before an event is asked for, and that what an event names
+//! is looked at only before the event is acknowledged, when it cannot be destroyed.
+#![allow(unsafe_code)]
+
+use std::collections::BTreeSet;
+use std::ffi::c_int;
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bareverbs_core::verbs::inline_calls::QueueId;
+use bareverbs_core::verbs::{AsyncEvent, Context, EventType};
+
+use crate::errno::{self, Errno};
+use crate::error::CallError;
+use crate::objects::completion_channel::make_non_blocking;
+use crate::symbols::Symbols;
+
+/// Something that a device reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DeviceEvent {
+    /// What happened.
+    pub event: EventType,
+    /// To whom.
+    pub about: About,
+}
+
+/// Whom an event concerns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum About {
+    /// A queue pair, by its number.
+    QueuePair(u32),
+    /// A completion queue.
+    CompletionQueue(QueueId),
+    /// A port, counted from 1.
+    Port(i32),
+    /// The device.
+    Device,
+    /// Something that this crate does not make.
+    Other,
+}
+
+impl DeviceEvent {
+    /// Whether what it concerns is beyond use: links on it are broken.
+    pub const fn is_fatal(&self) -> bool {
+        matches!(self.event, EventType::CQ_ERR | EventType::QP_FATAL | EventType::DEVICE_FATAL)
+    }
+}
+
+type GetFn = unsafe extern "C" fn(*mut Context, *mut AsyncEvent) -> c_int;
+type AcknowledgeFn = unsafe extern "C" fn(*mut AsyncEvent);
+
+/// A context's events: how to take them, and what they broke.
+#[derive(Debug)]
+pub(super) struct Events {
+    calls: Option<(GetFn, AcknowledgeFn)>,
+    broken: Mutex<Broken>,
+    /// Counts fatal events, so that whoever waits sees at a glance whether there was one.
+    fatal: AtomicU32,
+}
+
+#[derive(Debug, Default)]
+struct Broken {
+    device: Option<EventType>,
+    pairs: BTreeSet<u32>,
+    queues: Vec<QueueId>,
+}
+
+impl Events {
+    /// Events of a context, if its library and system have any: Apple's file is none.
+    pub(super) fn new(symbols: &Symbols, async_fd: c_int) -> Self {
+        let calls = symbols.get_async_event.zip(symbols.ack_async_event);
+        let has_file = async_fd >= 0 && !cfg!(target_vendor = "apple");
+        let calls = calls.filter(|_| has_file && make_non_blocking(async_fd).is_ok());
+        Self { calls, broken: Mutex::default(), fatal: AtomicU32::new(0) }
+    }
+
+    /// Takes and acknowledges every event there is.
+    pub(super) fn take(&self, context: *mut Context, device: &Arc<str>) -> Result<Vec<DeviceEvent>, CallError> {
+        let Some((get, acknowledge)) = self.calls else { return Ok(Vec::new()) };
+        // One taker at a time; a panic while holding it leaves nothing half-way.
+        let mut broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = Vec::new();
+        loop {
+            let mut event = MaybeUninit::<AsyncEvent>::zeroed();
+            errno::clear();
+            // SAFETY: the context is live, its file does not block; the storage is an event.
+            let returned = unsafe { get(context, event.as_mut_ptr()) };
+            if returned != 0 {
+                return match errno::last() {
+                    Some(Errno(libc::EAGAIN)) => Ok(taken),
+                    errno => Err(CallError::new("ibv_get_async_event", device, errno)),
+                };
+            }
+            // SAFETY: filled by the library; zero before.
+            let mut event = unsafe { event.assume_init() };
+            let known = DeviceEvent { event: event.event_type, about: about(&event) };
+            // SAFETY: the event was just taken from this library, and is acknowledged once.
+            unsafe { acknowledge(&raw mut event) };
+            if known.is_fatal() {
+                broken.note(known);
+                self.fatal.fetch_add(1, Ordering::Release);
+            }
+            taken.push(known);
+        }
+    }
+
+    /// How many fatal events there were.
+    pub(super) fn fatal_count(&self) -> u32 {
+        self.fatal.load(Ordering::Acquire)
+    }
+
+    /// Forgets what was said of a queue pair's number: a new one has it now.
+    pub(super) fn forget_pair(&self, qp_num: u32) {
+        self.broken.lock().unwrap_or_else(PoisonError::into_inner).pairs.remove(&qp_num);
+    }
+
+    /// Forgets what was said of a completion queue's address: a new one has it now.
+    pub(super) fn forget_queue(&self, queue: QueueId) {
+        self.broken.lock().unwrap_or_else(PoisonError::into_inner).queues.retain(|known| *known != queue);
+    }
+
+    /// What broke a link over this queue pair and queue, if anything did.
+    pub(super) fn fault_of(&self, qp_num: u32, queue: QueueId) -> Option<EventType> {
+        let broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner);
+        if broken.device.is_some() {
+            broken.device
+        } else if broken.queues.contains(&queue) {
+            Some(EventType::CQ_ERR)
+        } else {
+            broken.pairs.contains(&qp_num).then_some(EventType::QP_FATAL)
+        }
+    }
+}
+
+impl Broken {
+    fn note(&mut self, event: DeviceEvent) {
+        match event.about {
+            About::QueuePair(qp_num) => drop(self.pairs.insert(qp_num)),
+            About::CompletionQueue(queue) => self.queues.push(queue),
+            _ => self.device = Some(event.event),
+        }
+    }
+}
+
+/// Whom an event concerns, looked up before it is acknowledged.
+fn about(event: &AsyncEvent) -> About {
+    let element = event.element;
+    match event.event_type {
+        EventType::CQ_ERR => {
+            // SAFETY: for this event the library filled in the queue.
+            About::CompletionQueue(QueueId::of(unsafe { element.cq }))
+        }
+        EventType::QP_FATAL
+        | EventType::QP_REQ_ERR
+        | EventType::QP_ACCESS_ERR
+        | EventType::COMM_EST
+        | EventType::SQ_DRAINED
+        | EventType::PATH_MIG
+        | EventType::PATH_MIG_ERR
+        | EventType::QP_LAST_WQE_REACHED => {
+            // SAFETY: for these events the library filled in the queue pair.
+            let qp = unsafe { element.qp };
+            // SAFETY: it cannot be destroyed before this event is acknowledged.
+            About::QueuePair(unsafe { (*qp).qp_num })
+        }
+        EventType::DEVICE_FATAL => About::Device,
+        EventType::PORT_ACTIVE
+        | EventType::PORT_ERR
+        | EventType::LID_CHANGE
+        | EventType::PKEY_CHANGE
+        | EventType::SM_CHANGE
+        | EventType::CLIENT_REREGISTER
+        | EventType::GID_CHANGE => {
+            // SAFETY: for these events the library filled in the port.
+            About::Port(unsafe { element.port_num })
+        }
+        _ => About::Other,
+    }
+}

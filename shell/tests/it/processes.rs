@@ -1,0 +1,166 @@
+//! Threads and processes: ends move between threads, one thread only where the provider's locks are off, and a forked child
+//! calls nothing.
+//!
+//! # Safety
+//!
+//! The one `fork` here is in a process of its own, in which no other thread holds a lock; its child ends by `_exit`.
+#![allow(unsafe_code)]
+
+use std::ffi::OsStr;
+use std::sync::Arc;
+
+use bareverbs_core::connect::QueuePairConfig;
+use bareverbs_core::link::{Header, Immediate, Sequence};
+use bareverbs_core::teardown_order::Quiesced;
+use bareverbs_shell::Error;
+use bareverbs_shell::endpoint::{Endpoint, Frames};
+use bareverbs_shell::objects::{CompletionQueue, DeviceContext, ProtectionDomain, QueuePair};
+use bareverbs_shell::soft::{LiveCounts, Mode, Record, SoftConfig, SoftFabric};
+
+use crate::own_process;
+use crate::world::{PATIENCE, World, config, send_next, stream, take};
+
+#[test]
+fn an_endpoint_goes_on_in_another_thread() {
+    for mode in [Mode::Prompt, Mode::Adversarial { seed: 1 }] {
+        let world = World::soft(mode);
+        let (mut a, mut b) = world.pair::<Header, 8, 8>(Header::default(), &config());
+        stream(&mut a, &mut b, 20, 8, 900, Some(Sequence::new(0)));
+        let (a, b) = std::thread::spawn(move || (a, b)).join().expect("no panic");
+        // Each end streams on a thread of its own, and is dropped there.
+        let ends = [(a, 1, 2), (b, 2, 1)].map(|(mut end, seed, other)| {
+            std::thread::spawn(move || {
+                let (mut sent, mut taken) = (20, 20);
+                let deadline = std::time::Instant::now() + PATIENCE;
+                while sent < 200 || taken < 200 {
+                    assert!(std::time::Instant::now() < deadline, "sent {sent}, received {taken}");
+                    // Half a ring ahead of what came: the other end has posted as much.
+                    while sent < 200 && sent < taken + 4 && send_next(&mut end, sent, 900, seed) {
+                        sent += 1;
+                    }
+                    taken = take(&mut end, taken, 900, other, Some(Sequence::new(0)));
+                    std::thread::yield_now();
+                }
+                end
+            })
+        });
+        drop(ends.map(|end| end.join().expect("all of it in order")));
+        world.assert_clean();
+    }
+}
+
+fn open(soft: &SoftFabric) -> Arc<DeviceContext> {
+    DeviceContext::open(&soft.symbols(), None).expect("the device")
+}
+
+#[test]
+fn a_second_thread_is_refused_where_the_providers_locks_are_off() {
+    own_process::run(
+        "processes::a_second_thread_is_refused_where_the_providers_locks_are_off",
+        &[("MLX5_SINGLE_THREADED", OsStr::new("1"))],
+        || {
+            let soft = SoftFabric::new(SoftConfig::default()).expect("a free slot");
+            let context = open(&soft);
+            let domain = ProtectionDomain::new(&context, 1).expect("the first thread may");
+            let queue = CompletionQueue::new(&context, 8).expect("the first thread may");
+            let config = QueuePairConfig::uc().depths(2, 2);
+            let refused = Error::SecondThread { device: Arc::from("soft0") };
+            std::thread::scope(|scope| {
+                let other = scope.spawn(|| {
+                    let endpoint = Endpoint::<_, 2, 2>::new(&context, Immediate, crate::world::config(), Frames::Owned);
+                    [
+                        context.port(1).map(drop),
+                        ProtectionDomain::new(&context, 1).map(drop),
+                        CompletionQueue::new(&context, 8).map(drop),
+                        endpoint.map(drop),
+                        // A device of one's own is one's own.
+                        ProtectionDomain::new(&open(&soft), 1).map(drop),
+                    ]
+                });
+                let outcomes = other.join().expect("no panic");
+                assert_eq!(outcomes[..4], [const { None }; 4].map(|_: Option<()>| Err(refused.clone())));
+                assert_eq!(outcomes[4], Ok(()));
+            });
+            assert!(refused.to_string().contains("MLX5_SINGLE_THREADED=1"), "{refused}");
+            drop(QueuePair::new(&domain, &queue, &queue, &config).expect("the first thread may still"));
+        },
+    );
+}
+
+#[test]
+fn without_that_setting_any_thread_may() {
+    for value in ["0", "", "yes"] {
+        own_process::run(
+            "processes::without_that_setting_any_thread_may",
+            &[("MLX5_SINGLE_THREADED", OsStr::new(value))],
+            || {
+                let soft = SoftFabric::new(SoftConfig::default()).expect("a free slot");
+                let context = open(&soft);
+                std::thread::spawn(move || ProtectionDomain::new(&context, 1).map(drop))
+                    .join()
+                    .expect("no panic")
+                    .expect("any");
+            },
+        );
+    }
+}
+
+/// Runs `child` in a forked child: true if it said so.
+fn in_forked_child(child: impl FnOnce() -> bool) -> bool {
+    // SAFETY: this process runs one test, whose thread is the only one that does anything.
+    match unsafe { libc::fork() } {
+        0 => {
+            let good = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child)).unwrap_or(false);
+            // SAFETY: ends the child here: nothing of the test harness runs in it.
+            unsafe { libc::_exit(if good { 0 } else { 1 }) }
+        }
+        pid => {
+            assert!(pid > 0, "fork: {}", std::io::Error::last_os_error());
+            let mut status = 0;
+            // SAFETY: our own child; the status is ours.
+            let waited = unsafe { libc::waitpid(pid, &raw mut status, 0) };
+            waited == pid && libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0
+        }
+    }
+}
+
+#[test]
+fn a_forked_child_makes_no_verbs_call_and_the_parent_goes_on() {
+    own_process::run("processes::a_forked_child_makes_no_verbs_call_and_the_parent_goes_on", &[], || {
+        let soft = SoftFabric::new(SoftConfig::default().record(Record::Bounded(10_000))).expect("a free slot");
+        let context = open(&soft);
+        let mut end = Endpoint::<_, 4, 4>::new(&context, Immediate, config(), Frames::Owned).expect("an endpoint");
+        let itself = end.destination();
+        end.connect(&itself, end.path_mtu()).expect("it is in INIT");
+        end.send(8, |_| ()).expect("a healthy link");
+        let before = soft.live();
+        let mut end = Some(end);
+
+        soft.clear_record();
+        let dropped = || {
+            drop(end.take());
+            soft.record().is_empty() && soft.live() == before
+        };
+        assert!(in_forked_child(dropped), "the drop called something, or panicked");
+        let closed = || {
+            let told = end.take().map(Endpoint::close);
+            matches!(told, Some(Ok(_))) && soft.record().is_empty() && soft.live() == before
+        };
+        assert!(in_forked_child(closed), "the close called something, or panicked");
+        let used = || {
+            let forked = |outcome: Result<(), Error>| outcome == Err(Error::Forked { device: Arc::from("soft0") });
+            forked(ProtectionDomain::new(&context, 1).map(drop))
+                && forked(CompletionQueue::new(&context, 8).map(drop))
+                && forked(context.port(1).map(drop))
+                && forked(context.gids(1).map(drop))
+                && soft.record().is_empty()
+        };
+        assert!(in_forked_child(used), "a use was not refused");
+
+        // The parent's are as they were.
+        let told = end.take().expect("still here").close().expect("nothing refuses");
+        assert_eq!(told.quiesced, Quiesced::Yes);
+        drop(context);
+        assert_eq!(soft.live(), LiveCounts::default());
+    });
+}

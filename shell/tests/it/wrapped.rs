@@ -1,0 +1,211 @@
+//! A fabric's table with functions of the test in front: objects that are laid out wrongly, posts that are watched, polls
+//! that answer as a test says.
+//!
+//! What to do is the thread's own, so that tests run beside each other: the wrapped table is for the thread that made it.
+//!
+//! # Safety
+//!
+//! The functions here pass on what they are given, to the table that they stand in front of; what they write lies in objects
+//! that this table has just made.
+#![allow(unsafe_code)]
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+
+use bareverbs_core::verbs::{
+    Be32, CompChannel, Context, ContextOps, Cq, Device, Mr, Pd, Qp, QpInitAttr, QpState, QpType, RecvWr, SendWr, Wc,
+};
+use bareverbs_shell::symbols::Symbols;
+
+/// What a library of another layout would make of an object: the field that is not what it should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spoiled {
+    CqContext,
+    QpContext,
+    QpPd,
+    QpSendCq,
+    QpRecvCq,
+    QpNumber,
+    QpState,
+    QpType,
+    MrContext,
+    MrPd,
+    MrAddr,
+    MrLength,
+    /// The provider lacks one of the four inline operations.
+    NoPollCq,
+    NoReqNotifyCq,
+    NoPostSend,
+    NoPostRecv,
+}
+
+/// A request as it was posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Posted {
+    pub wr_id: u64,
+    /// The immediate's four bytes, as they lie in memory.
+    pub immediate: [u8; 4],
+}
+
+thread_local! {
+    static REAL: RefCell<Option<Arc<Symbols>>> = const { RefCell::new(None) };
+    static OPERATIONS: Cell<ContextOps> = const { Cell::new(ContextOps::EMPTY) };
+    static SPOILED: Cell<Option<Spoiled>> = const { Cell::new(None) };
+    static SENDS: RefCell<Vec<Posted>> = const { RefCell::new(Vec::new()) };
+    static RECEIVES: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+    static POLLS: RefCell<VecDeque<Vec<Wc>>> = const { RefCell::new(VecDeque::new()) };
+}
+
+/// The table, with this thread's functions in front.
+pub fn wrap(real: Arc<Symbols>, spoiled: Option<Spoiled>) -> Arc<Symbols> {
+    SPOILED.set(spoiled);
+    let wrapped = Symbols { open_device, create_cq, create_qp, reg_mr, ..(*real).clone() };
+    REAL.set(Some(real));
+    Arc::new(wrapped)
+}
+
+/// The next poll answers with these entries and asks nobody.
+pub fn script_poll(entries: Vec<Wc>) {
+    POLLS.with_borrow_mut(|polls| polls.push_back(entries));
+}
+
+/// Sends that this thread posted.
+pub fn sends() -> Vec<Posted> {
+    SENDS.with_borrow(Clone::clone)
+}
+
+/// Numbers of the receives that this thread posted.
+pub fn receives() -> Vec<u64> {
+    RECEIVES.with_borrow(Clone::clone)
+}
+
+/// Four bytes as the word that they are in memory.
+pub fn raw_word(bytes: [u8; 4]) -> Be32 {
+    // SAFETY: the word is four plain bytes.
+    unsafe { std::mem::transmute::<[u8; 4], Be32>(bytes) }
+}
+
+fn real() -> Arc<Symbols> {
+    REAL.with_borrow(|real| Arc::clone(real.as_ref().expect("wrapped on this thread")))
+}
+
+fn is_spoiled(what: Spoiled) -> bool {
+    SPOILED.get() == Some(what)
+}
+
+/// An address that is none of the objects'.
+fn elsewhere<T>() -> *mut T {
+    std::ptr::without_provenance_mut(0xdead_0000)
+}
+
+unsafe extern "C" fn open_device(device: *mut Device) -> *mut Context {
+    // SAFETY: passed on.
+    let context = unsafe { (real().open_device)(device) };
+    if context.is_null() {
+        return context;
+    }
+    // SAFETY: just made; its table is the provider's to write, and nobody reads it yet.
+    let ops = unsafe { &mut (*context).ops };
+    OPERATIONS.set(*ops);
+    *ops = ContextOps {
+        poll_cq: (!is_spoiled(Spoiled::NoPollCq)).then_some(poll_cq),
+        post_send: (!is_spoiled(Spoiled::NoPostSend)).then_some(post_send),
+        post_recv: (!is_spoiled(Spoiled::NoPostRecv)).then_some(post_recv),
+        req_notify_cq: ops.req_notify_cq.filter(|_| !is_spoiled(Spoiled::NoReqNotifyCq)),
+        ..*ops
+    };
+    context
+}
+
+unsafe extern "C" fn create_cq(
+    context: *mut Context,
+    entries: c_int,
+    word: *mut c_void,
+    channel: *mut CompChannel,
+    vector: c_int,
+) -> *mut Cq {
+    // SAFETY: passed on.
+    let queue = unsafe { (real().create_cq)(context, entries, word, channel, vector) };
+    // SAFETY: null, or just made, and nobody reads it yet.
+    if let Some(queue) = unsafe { queue.as_mut() }
+        && is_spoiled(Spoiled::CqContext)
+    {
+        queue.context = elsewhere();
+    }
+    queue
+}
+
+unsafe extern "C" fn create_qp(pd: *mut Pd, init: *mut QpInitAttr) -> *mut Qp {
+    // SAFETY: passed on.
+    let pair = unsafe { (real().create_qp)(pd, init) };
+    // SAFETY: null, or just made, and nobody reads it yet.
+    if let Some(pair) = unsafe { pair.as_mut() } {
+        match SPOILED.get() {
+            Some(Spoiled::QpContext) => pair.context = elsewhere(),
+            Some(Spoiled::QpPd) => pair.pd = elsewhere(),
+            Some(Spoiled::QpSendCq) => pair.send_cq = elsewhere(),
+            Some(Spoiled::QpRecvCq) => pair.recv_cq = elsewhere(),
+            Some(Spoiled::QpNumber) => pair.qp_num |= 1 << 24,
+            Some(Spoiled::QpState) => pair.state = QpState::RTS,
+            Some(Spoiled::QpType) => pair.qp_type = QpType::RC,
+            _ => {}
+        }
+    }
+    pair
+}
+
+unsafe extern "C" fn reg_mr(pd: *mut Pd, addr: *mut c_void, length: usize, access: c_int) -> *mut Mr {
+    // SAFETY: passed on.
+    let region = unsafe { (real().reg_mr)(pd, addr, length, access) };
+    // SAFETY: null, or just made, and nobody reads it yet.
+    if let Some(region) = unsafe { region.as_mut() } {
+        match SPOILED.get() {
+            Some(Spoiled::MrContext) => region.context = elsewhere(),
+            Some(Spoiled::MrPd) => region.pd = elsewhere(),
+            Some(Spoiled::MrAddr) => region.addr = elsewhere(),
+            Some(Spoiled::MrLength) => region.length += 1,
+            _ => {}
+        }
+    }
+    region
+}
+
+unsafe extern "C" fn post_send(pair: *mut Qp, chain: *mut SendWr, bad: *mut *mut SendWr) -> c_int {
+    let mut next = chain;
+    // SAFETY: null, which ends the chain, or a request that is valid for the call.
+    while let Some(request) = unsafe { next.as_ref() } {
+        // SAFETY: four plain bytes of the request.
+        let immediate = unsafe { (&raw const request.imm_data).cast::<[u8; 4]>().read() };
+        SENDS.with_borrow_mut(|sends| sends.push(Posted { wr_id: request.wr_id, immediate }));
+        next = request.next;
+    }
+    let post = OPERATIONS.get().post_send.expect("the provider's own");
+    // SAFETY: passed on.
+    unsafe { post(pair, chain, bad) }
+}
+
+unsafe extern "C" fn post_recv(pair: *mut Qp, chain: *mut RecvWr, bad: *mut *mut RecvWr) -> c_int {
+    let mut next = chain;
+    // SAFETY: null, which ends the chain, or a request that is valid for the call.
+    while let Some(request) = unsafe { next.as_ref() } {
+        RECEIVES.with_borrow_mut(|receives| receives.push(request.wr_id));
+        next = request.next;
+    }
+    let post = OPERATIONS.get().post_recv.expect("the provider's own");
+    // SAFETY: passed on.
+    unsafe { post(pair, chain, bad) }
+}
+
+unsafe extern "C" fn poll_cq(queue: *mut Cq, most: c_int, room: *mut Wc) -> c_int {
+    let Some(entries) = POLLS.with_borrow_mut(VecDeque::pop_front) else {
+        let poll = OPERATIONS.get().poll_cq.expect("the provider's own");
+        // SAFETY: passed on.
+        return unsafe { poll(queue, most, room) };
+    };
+    assert!(entries.len() <= most as usize, "the script fits one poll");
+    // SAFETY: no more than `most` entries, for which there is room; the script is elsewhere.
+    unsafe { entries.as_ptr().copy_to_nonoverlapping(room, entries.len()) };
+    entries.len() as c_int
+}
