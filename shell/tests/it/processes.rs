@@ -131,6 +131,7 @@ fn a_forked_child_makes_no_verbs_call_and_the_parent_goes_on() {
         let context = open(&soft);
         let mut end = Endpoint::<_, 4, 4>::new(&context, Immediate, config(), Frames::Owned).expect("an endpoint");
         let itself = end.destination();
+        end.agree_credits(end.recv_depth()).expect("nothing was sent");
         end.connect(&itself, end.path_mtu()).expect("it is in INIT");
         end.send(8, |_| ()).expect("a healthy link");
         let before = soft.live();

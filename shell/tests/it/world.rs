@@ -123,7 +123,7 @@ pub fn is_filled(payload: &[u8], number: u64, seed: u8) -> bool {
     wanted.all(|(at, byte)| *byte == (number as u8).wrapping_mul(31).wrapping_add(at as u8).wrapping_add(seed))
 }
 
-/// Sends the next message of a stream; false where the ring is full.
+/// Sends the next message of a stream; false where the ring is full, or there is no credit.
 pub fn send_next<C: Carrier, const S: usize, const R: usize>(
     end: &mut Endpoint<C, S, R>,
     number: u64,
@@ -132,7 +132,14 @@ pub fn send_next<C: Carrier, const S: usize, const R: usize>(
 ) -> bool {
     match end.send(payload_len(number, room), |payload| fill(payload, number, seed)) {
         Ok(_) => true,
-        Err(error) if matches!(error.kind, EndpointErrorKind::Send(SendError::Full { .. }, _)) => false,
+        Err(error)
+            if matches!(
+                error.kind,
+                EndpointErrorKind::Send(SendError::Full { .. } | SendError::NoCredit { .. }, _)
+            ) =>
+        {
+            false
+        }
         Err(error) => panic!("message {number}: {error}"),
     }
 }
