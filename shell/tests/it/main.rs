@@ -2,6 +2,7 @@
 
 mod access_lock;
 mod checked_messages;
+mod credits;
 mod drop_log;
 mod every_call_refused;
 mod gid_choice;
