@@ -27,3 +27,8 @@ impl FabricChoice {
         }
     }
 }
+
+/// The README's code compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -15,6 +15,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
+use bareverbs_core::connect::QueuePairConfig;
 use bareverbs_core::link::{Carrier, CreditMode, Event, FrameStorage, Header, Immediate, SendError};
 use bareverbs_core::teardown_order;
 use bareverbs_core::verbs::LinkLayer;
@@ -60,8 +61,11 @@ struct Options {
     /// Device name; the first with an active port if not given.
     #[arg(long)]
     device: Option<String>,
-    /// Frames to send each way.
-    #[arg(long, default_value_t = 100_000)]
+    /// Port of the device, counted from 1.
+    #[arg(long, default_value_t = 1)]
+    port: u8,
+    /// Frames to send each way, at least 1.
+    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..=u64::MAX / 4))]
     frames: u64,
     /// Payload bytes of a frame: 8 to 65472.
     #[arg(long, default_value_t = 4096)]
@@ -87,7 +91,7 @@ fn main() -> anyhow::Result<()> {
     let fabric = options.fabric.make()?;
     println!("fabric {}: {}", fabric.kind(), fabric.reason());
     let device = fabric.open(options.device.as_deref())?;
-    let link_layer = device.port(1)?.link_layer();
+    let link_layer = device.port(options.port)?.link_layer();
     // Thunderbolt is said to lose immediate data.
     let carrier = options.carrier.unwrap_or(match link_layer {
         LinkLayer::THUNDERBOLT => CarrierChoice::Header,
@@ -112,7 +116,14 @@ fn run<C: Carrier>(
         CreditChoice::On => CreditMode::On,
         CreditChoice::Off => CreditMode::Off,
     });
-    let config = |peer| EndpointConfig { credits, ..EndpointConfig::uc(peer).frame_bytes(frame_bytes) };
+    let queue_pair = QueuePairConfig::uc().port(options.port);
+    let config = |peer| {
+        let config = EndpointConfig::uc(peer).frame_bytes(frame_bytes).queue_pair(queue_pair);
+        match credits {
+            Some(credits) => config.credits(credits),
+            None => config,
+        }
+    };
     let storage_a = FRAMES_A.claim().context("storage of end a is claimed once")?;
     let storage_b = FRAMES_B.claim().context("storage of end b is claimed once")?;
     let mut a: End<C> = Endpoint::new(device, carrier, config("end b"), storage_a)?;
@@ -197,7 +208,7 @@ impl<'options> Stream<'options> {
     /// Sends what credits and window allow. The last of a burst is signalled, so that no frame stays out for want of a
     /// signal: the last one that has a place or credit is by itself.
     fn send<C: Carrier>(&mut self, way: usize, end: &mut End<C>) -> anyhow::Result<()> {
-        let (window, Options { frames, size, .. }) = (self.window, *self.options);
+        let (window, &Options { frames, size, .. }) = (self.window, self.options);
         loop {
             let Way { sent, received } = self.ways[way];
             if sent == frames || sent - received == window {

@@ -3,11 +3,12 @@
 //! Time is taken of blocks of as much as a ring holds; what fills it before or empties it after is not timed.
 
 use std::hint::black_box;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bareverbs_benches::c_side::{CSide, Compiled, Work};
 use bareverbs_benches::provider::Provider;
 use bareverbs_benches::sides::{Around, BATCH, Bare, InC, Side};
+use bareverbs_benches::timing::{by_blocks, time};
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, criterion_group, criterion_main};
 
@@ -22,22 +23,17 @@ fn block_rounds(work: Work) -> u64 {
     }
 }
 
-/// The time of `iters` rounds, from whole blocks.
+/// The time of `iters` rounds.
 fn time_of(side: &mut impl Side, work: Work, iters: u64) -> Duration {
     let (rounds, around) = (block_rounds(work), Around::of(work));
     // A ring that is posted again as it is polled stays full.
     let stays_full = work == Work::PollAndRepost;
-    let blocks = iters.div_ceil(rounds);
-    let mut total = Duration::ZERO;
-    for _ in 0..blocks {
+    by_blocks(iters, rounds, || {
         assert!(stays_full || around.before(side, FRAMES as u64), "{work:?}: the ring could not be filled");
-        let start = Instant::now();
-        let sum = side.run(black_box(work), rounds);
-        total += start.elapsed();
-        assert!(sum > 0, "{work:?} failed");
+        let elapsed = time(|| side.run(black_box(work), rounds));
         assert!(around.after(side, FRAMES as u64), "{work:?}: the ring could not be emptied");
-    }
-    total.mul_f64(iters as f64 / (blocks * rounds) as f64)
+        elapsed
+    })
 }
 
 fn bench(group: &mut BenchmarkGroup<'_, WallTime>, name: &str, side: &mut impl Side, work: Work) {
@@ -48,7 +44,9 @@ fn bench(group: &mut BenchmarkGroup<'_, WallTime>, name: &str, side: &mut impl S
 }
 
 /// What is compared: the group's name, what a link does, and what C does, by name.
-const GROUPS: &[(&str, Work, &[(&str, Work)])] = &[
+type Group = (&'static str, Work, &'static [(&'static str, Work)]);
+
+const GROUPS: &[Group] = &[
     ("post one", Work::Post, &[("c, same books", Work::Post), ("c, filling", Work::FillAndPost)]),
     ("post one of many", Work::PostMore, &[("c, same books", Work::PostMore), ("c, filling", Work::FillAndPost)]),
     ("chain of 16", Work::Chain, &[("c, same books", Work::Chain), ("c, filling", Work::FillAndPostChain)]),

@@ -18,3 +18,4 @@ pub mod raw_loop;
 pub mod segment_loops;
 pub mod sides;
 pub mod subjects;
+pub mod timing;

@@ -1,5 +1,7 @@
 //! The two sides of a comparison, under one face.
 
+use std::hint::black_box;
+
 use bareverbs_core::verbs::inline_calls::QueuePairCalls;
 
 use crate::c_side::{CSide, Work};
@@ -49,10 +51,12 @@ impl<const FRAMES: usize> Side for Connected<'_, FRAMES> {
     #[inline]
     fn run(&mut self, work: Work, n: u64) -> u64 {
         let Self { link, send_queue, recv_queue, .. } = self;
+        // Neither number is known to the loops, as it is not to C's.
+        let (n, bytes) = (black_box(n), black_box(PAYLOAD_BYTES));
         match work {
-            Work::Post => ours::post(link, n, PAYLOAD_BYTES),
-            Work::PostMore => ours::post_more(link, n, PAYLOAD_BYTES),
-            Work::Chain => ours::chain(link, n, PAYLOAD_BYTES),
+            Work::Post => ours::post(link, n, bytes),
+            Work::PostMore => ours::post_more(link, n, bytes),
+            Work::Chain => ours::chain(link, n, bytes),
             Work::PostReceive => ours::post_receive(link, n),
             Work::PollSends => ours::poll_sends(link, send_queue, n),
             Work::PollReceives => ours::poll_receives(link, recv_queue, n),
@@ -87,7 +91,7 @@ impl<const FRAMES: usize> Side for Bare<'_, FRAMES> {
     #[inline]
     fn run(&mut self, work: Work, n: u64) -> u64 {
         match work {
-            Work::Raw => raw(&mut self.prepared, &mut self.calls, n, PAYLOAD_BYTES),
+            Work::Raw => raw(&mut self.prepared, &mut self.calls, black_box(n), black_box(PAYLOAD_BYTES)),
             _ => 0,
         }
     }

@@ -205,8 +205,6 @@ pub enum Error {
         /// The device.
         device: Arc<str>,
     },
-    /// Static frame storage that an endpoint already has.
-    StorageTaken,
     /// The message link could not be set up.
     Link(bareverbs_core::link::LinkSetupError),
     /// What the other end posts makes no link with credits.
@@ -267,9 +265,6 @@ impl fmt::Display for Error {
                 "device {device}: MLX5_SINGLE_THREADED=1 is set, and this is not the thread that opened it; unset it, or \
                  stay on one thread"
             ),
-            Self::StorageTaken => {
-                f.write_str("this static frame storage is claimed already: give each endpoint its own")
-            }
             Self::Link(error) => error.fmt(f),
             Self::Credits(error) => error.fmt(f),
             Self::State { device, what } => write!(f, "endpoint on device {device}: {what}"),

@@ -12,8 +12,9 @@
 //!
 //! # Fork
 //!
-//! Handles belong to the process that made them. In a forked child every call is refused
-//! ([`Error::Forked`]), and dropping a handle there makes no call. Registered memory and `fork` do not go together on
+//! Handles belong to the process that made them. In a forked child every call that makes or changes an object is refused
+//! ([`Error::Forked`]), and dropping a handle there makes no call. Posting and polling do not look at the process (that
+//! would be a system call each): a child must not do either. Registered memory and `fork` do not go together on
 //! kernels before 5.12 unless `ibv_fork_init` was called before the first registration: [`Fabric::prepare_for_fork`] does that.
 //!
 //! # Errors

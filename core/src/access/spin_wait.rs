@@ -100,10 +100,16 @@ impl<R: RelaxStrategy, A: AtomicWord> SpinQueue<R, A> {
                 self.entered_unasked(place);
                 return Ok(());
             }
-            if expired() {
+            // The caller's code may panic, and so may its way to relax.
+            let standing = Standing { queue: self, place };
+            let out_of_patience = expired();
+            if !out_of_patience {
+                R::relax();
+            }
+            core::mem::forget(standing);
+            if out_of_patience {
                 return if self.give_up(place) { Err(AccessRefused::TimedOut) } else { Ok(()) };
             }
-            R::relax();
         }
     }
 
@@ -181,6 +187,22 @@ impl<R: RelaxStrategy, A: AtomicWord> SpinQueue<R, A> {
             if done {
                 return;
             }
+        }
+    }
+}
+
+/// A waiter while code that is not the lock's runs. When that panics, the waiter leaves the line, or the lock if it has
+/// been called meanwhile: nobody would hand over to one that is gone, nor leave for it.
+struct Standing<'queue, R: RelaxStrategy, A: AtomicWord> {
+    queue: &'queue SpinQueue<R, A>,
+    place: Place,
+}
+
+impl<R: RelaxStrategy, A: AtomicWord> Drop for Standing<'_, R, A> {
+    fn drop(&mut self) {
+        // A model that waits for ever is ended by a panic inside its way to relax; its atomics must not be touched after that.
+        if cfg!(not(all(loom, test))) {
+            self.queue.entered_unasked(self.place);
         }
     }
 }

@@ -25,6 +25,7 @@ pub struct Word<A = AtomicU32> {
 
 /// What became of one who arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[must_use]
 pub enum Entry {
     /// It holds the lock.

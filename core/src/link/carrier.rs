@@ -3,8 +3,8 @@
 //! The rule this file protects: **a message without its number is never a pass.** It leaves to `sequence` what a number
 //! means.
 
+use crate::link::bounds::SendKind;
 use crate::link::credits::{CREDIT_BYTES, CreditMessage, CreditMode};
-use crate::link::frame::SendKind;
 use crate::link::header::{Checksum, Flags, Header, HeaderError, HeaderFields};
 use crate::link::rules::{ByteLen, LinkRules};
 use crate::link::sequence::Sequence;

@@ -87,6 +87,8 @@ pub enum Fault {
         /// What it reported.
         event: EventType,
     },
+    /// Completions were taken out of the queue and given to nobody: the caller's code panicked in between.
+    Abandoned,
     /// A teardown marker was posted, or came: the link is being taken down.
     Teardown {
         /// Which queue.
@@ -121,6 +123,9 @@ impl core::fmt::Display for Fault {
                 write!(f, "{direction} post failed and the provider does not say which requests it accepted: {raw}")
             }
             Self::Device { event } => write!(f, "the device reported {event:?}"),
+            Self::Abandoned => {
+                f.write_str("completions were taken and not looked at, since the code that looks at them panicked")
+            }
             Self::Teardown { direction } => write!(f, "{direction} queue is being drained for teardown"),
         }
     }

@@ -35,9 +35,10 @@ use core::ptr::{NonNull, null_mut};
 use core::slice;
 use core::sync::atomic::{AtomicBool, Ordering};
 
+use crate::link::bounds::{Bounds, Mismatch, Origin, PostFailure, SendKind};
 use crate::link::rules::ByteLen;
 use crate::link::work_id::{BLOCKS, Blocks, Direction, RENEW_BIT, WorkId};
-use crate::verbs::inline_calls::{Completion, PostError, QueueId, QueuePairCalls, RawErrno};
+use crate::verbs::inline_calls::{Completion, PostError, QueuePairCalls};
 use crate::verbs::{Be32, RecvWr, SendFlags, SendWr, Sge, WrOpcode};
 
 /// What storage is aligned to: the page, 16 KiB on Apple's machines and 4 KiB elsewhere.
@@ -279,46 +280,6 @@ struct Slot<W> {
     entry: Sge,
 }
 
-/// What a send carries besides its frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SendKind {
-    /// Nothing.
-    Plain,
-    /// Immediate data.
-    WithImmediate,
-}
-
-impl SendKind {
-    const fn opcode(self) -> WrOpcode {
-        match self {
-            Self::Plain => WrOpcode::SEND,
-            Self::WithImmediate => WrOpcode::SEND_WITH_IMM,
-        }
-    }
-}
-
-/// Where a ring's completions come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Origin {
-    pub(crate) queue: QueueId,
-    pub(crate) qp_num: u32,
-}
-
-/// How a ring is laid out and bounded.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Bounds {
-    /// From one frame to the next, bytes.
-    pub(crate) frame_bytes: u32,
-    /// Requests that may be in flight, at most the ring's length.
-    pub(crate) depth: u32,
-    /// How many of those places are kept: only [`Frames::vacant_kept`] has them.
-    pub(crate) kept: u32,
-    /// Requests that one completion may end, without those before it having had one of their own.
-    pub(crate) released_at_once: u32,
-    /// Whether what a completion says of its message's length may be believed.
-    pub(crate) byte_len: ByteLen,
-}
-
 /// A circle of `N` frames (a power of two, at most 32768), each with its request.
 pub(crate) struct Frames<W, const N: usize> {
     slots: [Slot<W>; N],
@@ -327,6 +288,8 @@ pub(crate) struct Frames<W, const N: usize> {
     bounds: Bounds,
     /// Number of the next request; its low bits are the next slot.
     next_id: u64,
+    /// Number of the first request.
+    first_id: u64,
     /// How many requests before that one may be the device's.
     in_flight: u32,
     /// How many may be, those in kept places aside: 0 without a key or without numbers, and less than the depth where a
@@ -341,28 +304,6 @@ pub(crate) struct Frames<W, const N: usize> {
 // SAFETY: the memory is `Send`; the pointers inside the requests point into the ring itself, are written before a post,
 // and are not followed by us.
 unsafe impl<W: Request, const N: usize> Send for Frames<W, N> {}
-
-/// Why a completion ends no request of a ring.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mismatch {
-    /// It came from another completion queue.
-    Queue,
-    /// It is another queue pair's.
-    QueuePair,
-    /// Its number is not that of a request in flight.
-    NotInFlight,
-    /// It is in flight, but so many are before it that completions must be missing.
-    Skipped { skipped: u32 },
-}
-
-/// How a post failed, and what it left behind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PostFailure {
-    /// The first `accepted` are in flight, the others are not.
-    Refused { accepted: u32, raw: RawErrno },
-    /// All may be in flight.
-    Unknown { raw: RawErrno },
-}
 
 impl<W: Request, const N: usize> Frames<W, N> {
     const LENGTH_IS_VALID: () =
@@ -393,6 +334,7 @@ impl<W: Request, const N: usize> Frames<W, N> {
             origin,
             bounds,
             next_id,
+            first_id: next_id,
             in_flight: 0,
             limit: 0,
             believed_below,
@@ -441,9 +383,9 @@ impl<W: Request, const N: usize> Frames<W, N> {
             .map(move |place| WorkId::from_raw(self.slot(oldest.wrapping_add(place)).request.wr_id()))
     }
 
-    /// Whether nothing was posted yet. (In a ring's first 2^31 requests: numbers then go on in a new block.)
+    /// Whether nothing was posted yet: no number is ever used twice.
     pub(crate) const fn is_untouched(&self) -> bool {
-        self.next_id as u32 == 0 && self.in_flight == 0
+        self.next_id == self.first_id
     }
 
     /// How many more requests may be posted now.
@@ -464,7 +406,8 @@ impl<W: Request, const N: usize> Frames<W, N> {
     /// Whether another request may be posted after `ahead` others.
     #[inline(always)]
     pub(crate) const fn has_vacant(&self, ahead: u32) -> bool {
-        self.free() > ahead
+        // Both are below 2^17, so the sum is right.
+        self.in_flight.wrapping_add(ahead) < self.limit
     }
 
     /// The frame whose request comes next, if one may be posted.
@@ -588,9 +531,10 @@ impl<W: Request, const N: usize> Frames<W, N> {
         })
     }
 
-    /// Ends the request that a completion is of, and those before it.
+    /// Ends the request that a completion is of, and those before it, if they are at most `at_once`; 0 stands for a broken
+    /// link, where the books are kept and no frame is handed out.
     #[inline(always)]
-    pub(crate) fn release(&mut self, completion: Completion<'_>) -> Result<Returned<'_, W, N>, Mismatch> {
+    pub(crate) fn release(&mut self, completion: Completion<'_>, at_once: u32) -> Result<Returned<'_, W, N>, Mismatch> {
         let wr_id = completion.wr_id();
         let posted_after = self.posted_after(wr_id);
         // At least 1 for a request in flight; wraps to more than any limit for one that is not.
@@ -605,25 +549,28 @@ impl<W: Request, const N: usize> Frames<W, N> {
         if self.slot(wr_id).request.wr_id() != wr_id {
             return Err(Mismatch::NotInFlight);
         }
-        if released.wrapping_sub(1) >= self.bounds.released_at_once {
-            return Err(self.mismatch(completion));
+        if released.wrapping_sub(1) >= at_once {
+            return Err(self.not_released(completion, at_once));
         }
         self.in_flight = posted_after;
         if self.next_id & RENEW_BIT != 0 {
-            self.renew_ids();
+            // Inlined although it is rare: a call here would make callers look at memory again.
+            self.renew_from(&BLOCKS);
         }
         let len_bytes = self.bounds.frame_bytes;
         Ok(Returned { ring: self, wr_id, released, start_bytes: 0, len_bytes })
     }
 
-    /// As [`Frames::release`], for the books alone: completions may be missing, and no frame is handed out.
-    pub(crate) fn settle(&mut self, completion: Completion<'_>) -> Result<(), Mismatch> {
+    /// The rare rest of [`Frames::release`]. On a broken link completions may be missing.
+    #[cold]
+    #[inline(never)]
+    fn not_released(&mut self, completion: Completion<'_>, at_once: u32) -> Mismatch {
         match self.mismatch(completion) {
-            Mismatch::Skipped { .. } => {
+            Mismatch::Skipped { .. } if at_once == 0 => {
                 self.in_flight = self.posted_after(completion.wr_id());
-                Ok(())
+                Mismatch::Settled
             }
-            mismatch => Err(mismatch),
+            mismatch => mismatch,
         }
     }
 
@@ -650,12 +597,7 @@ impl<W: Request, const N: usize> Frames<W, N> {
     }
 
     /// Goes on in a new block, at the same slot: called with more numbers left than the ring has frames.
-    #[cold]
-    #[inline(never)]
-    fn renew_ids(&mut self) {
-        self.renew_from(&BLOCKS);
-    }
-
+    #[inline]
     fn renew_from(&mut self, blocks: &Blocks) {
         let slot = WorkId::from_raw(self.next_id).slot(N) as u32;
         match blocks.take() {

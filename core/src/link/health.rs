@@ -3,20 +3,26 @@
 //! Hot paths answer a [`Refusal`], which fits a register; what is to be told about it is kept here, and read out at the
 //! very end. (An error type as large as a fault, returned by value, would be built in memory on the good path, too.)
 
+use crate::link::bounds::Mismatch;
 use crate::link::carrier::CarrierError;
 use crate::link::credits::AbsurdGrant;
 use crate::link::error::{Fault, LinkError};
-use crate::link::frame::Mismatch;
 use crate::link::sequence::{Sequence, SequenceChecker, Verdict};
 use crate::link::work_id::{Direction, WorkId};
 use crate::verbs::inline_calls::Completion;
 
 /// The state of a link, apart from its rings.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Health {
     /// Whether there is a cause: one byte to look at.
     broken: bool,
+    /// Requests that one send completion may end; 0 once broken, so that completions need no other look.
+    sends_at_once: u32,
+    /// As much for receives.
+    receives_at_once: u32,
     cause: Option<Fault>,
+    send_marker: bool,
+    receive_marker: bool,
     send_drained: bool,
     receive_drained: bool,
 }
@@ -37,6 +43,29 @@ pub(crate) enum Refusal {
 }
 
 impl Health {
+    /// Of a link that nothing is wrong with, whose completions may end so many requests.
+    pub(crate) const fn new(sends_at_once: u32, receives_at_once: u32) -> Self {
+        Self {
+            broken: false,
+            sends_at_once,
+            receives_at_once,
+            cause: None,
+            send_marker: false,
+            receive_marker: false,
+            send_drained: false,
+            receive_drained: false,
+        }
+    }
+
+    /// Requests that one completion may end: none once the link is broken.
+    #[inline(always)]
+    pub(crate) const fn released_at_once(&self, direction: Direction) -> u32 {
+        match direction {
+            Direction::Send => self.sends_at_once,
+            Direction::Receive => self.receives_at_once,
+        }
+    }
+
     #[inline]
     pub(crate) const fn cause(&self) -> Option<Fault> {
         self.cause
@@ -56,6 +85,7 @@ impl Health {
             None => {
                 self.cause = Some(fault);
                 self.broken = true;
+                (self.sends_at_once, self.receives_at_once) = (0, 0);
                 Refusal::Fault
             }
         }
@@ -113,11 +143,13 @@ impl Health {
         match (mismatch, WorkId::from_raw(wr_id).marker()) {
             (Mismatch::Queue, _) => Refusal::ForeignQueue,
             (Mismatch::QueuePair, _) => Refusal::ForeignQueuePair,
-            (_, Some(direction)) => {
+            (_, Some(direction)) if self.is_marker_posted(direction) => {
                 self.drain(direction);
                 Refusal::Drained(direction)
             }
-            (Mismatch::NotInFlight, None) => self.break_now(Fault::UnknownId { wr_id }),
+            // A marker that nobody posted ends nothing: it is a number like any other that is not in flight.
+            (_, Some(_)) | (Mismatch::NotInFlight, None) => self.break_now(Fault::UnknownId { wr_id }),
+            (Mismatch::Settled, None) => Refusal::Broken,
             (Mismatch::Skipped { skipped }, None) => self.break_now(Fault::Skipped { wr_id, skipped }),
         }
     }
@@ -141,6 +173,21 @@ impl Health {
         match direction {
             Direction::Send => self.send_drained = true,
             Direction::Receive => self.receive_drained = true,
+        }
+    }
+
+    /// A queue's teardown marker was posted: its completion will be believed.
+    pub(crate) fn marker_posted(&mut self, direction: Direction) {
+        match direction {
+            Direction::Send => self.send_marker = true,
+            Direction::Receive => self.receive_marker = true,
+        }
+    }
+
+    const fn is_marker_posted(&self, direction: Direction) -> bool {
+        match direction {
+            Direction::Send => self.send_marker,
+            Direction::Receive => self.receive_marker,
         }
     }
 

@@ -3,15 +3,17 @@
 //! The rule this file protects: **after the first fault no frame is handed out and nothing is posted**, while the books
 //! of what is outstanding go on, so that teardown knows what it waits for.
 
+use crate::link::bounds::{Bounds, Origin};
 use crate::link::carrier::{Carrier, Granting};
 use crate::link::credits::{CreditMode, Credits, LEAST_DEPTH, MOST_RECEIVES};
 use crate::link::error::{AgreeError, AlreadyStarted, Fault, LinkError, ReceiveError, SendError};
-use crate::link::frame::{self, Bounds, FrameKey, FrameMemory, Frames, HeldMemory, Origin};
+use crate::link::frame::{self, FrameKey, FrameMemory, Frames, HeldMemory};
 use crate::link::header::Checksum;
 use crate::link::health::{Health, Refusal};
 use crate::link::recv_ring::{RecvFrame, RecvRing};
 use crate::link::rules::{LinkSetup, LinkSetupError};
-use crate::link::send_ring::{SendChain, SendFrame, SendRing};
+use crate::link::send_chain::SendChain;
+use crate::link::send_ring::{SendFrame, SendRing};
 use crate::link::sequence::Sequence;
 use crate::link::work_id::{Direction, WorkId};
 use crate::verbs::EventType;
@@ -21,6 +23,9 @@ use crate::verbs::inline_calls::{Completion, PollError, PostError, QueuePairCall
 ///
 /// `SEND` and `RECV` are powers of two, at most 32768. A queue that holds fewer requests than its ring has frames has
 /// that many in flight at most.
+///
+/// A link holds its requests in place: about 150 bytes for each send frame and 50 for each receive frame. Rings of thousands
+/// want a thread with a large stack, since the link is built there.
 pub struct Link<C: Carrier, const SEND: usize, const RECV: usize> {
     calls: QueuePairCalls,
     health: Health,
@@ -95,7 +100,8 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
         let (Some(send), Some(recv)) = (send, recv) else { return Err(LinkSetupError::WorkIdsUsedUp) };
         let send = SendRing::new::<C>(send, rules, tx_start, credits);
         let recv = RecvRing::new(recv, rules, rx_start);
-        let mut link = Self { calls, health: Health::default(), carrier, send, recv };
+        let health = Health::new(released_at_once, 1);
+        let mut link = Self { calls, health, carrier, send, recv };
         if let Some(key) = key {
             link.set_key(key);
         }
@@ -153,6 +159,11 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
         self.send.credits().left(self.send.next_sequence())
     }
 
+    /// The number of the next message, if the other end has granted no credit for it.
+    pub const fn no_credit(&self) -> Option<Sequence> {
+        if self.credits_left() == 0 { Some(self.send.next_sequence()) } else { None }
+    }
+
     /// Posts a credit message if one is due: the other end may be waiting for it. Answers how many messages it grants; 0 if
     /// none is due, or there is no place for it before a send completes.
     ///
@@ -191,10 +202,11 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
     }
 
     /// Messages to be staged and posted in one call.
-    #[inline]
+    #[inline(always)]
     pub fn chain(&mut self) -> SendChain<'_, C, SEND> {
         let grant = self.grant_along();
-        self.send.chain(&mut self.calls, &mut self.health, &self.carrier, grant)
+        let (frames, books) = self.send.parts();
+        SendChain::new(frames, books, &mut self.calls, &mut self.health, &self.carrier, grant)
     }
 
     /// Posts at most `max` receives, of the frames that are not posted; answers how many.
@@ -217,31 +229,26 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
     #[inline(always)]
     pub fn accept(&mut self, completion: &Completion<'_>) -> Result<Event<'_, RECV>, LinkError> {
         let completion = *completion;
-        let refusal = if self.health.is_broken() {
-            self.settle(completion)
-        } else {
-            match WorkId::from_raw(completion.wr_id()).direction() {
-                Direction::Send => match self.send.accept(&mut self.health, completion) {
-                    Ok(released) => return Ok(Event::Sent { released }),
-                    Err(refusal) => refusal,
-                },
-                Direction::Receive => {
-                    match self.recv.accept(&mut self.calls, &mut self.health, &self.carrier, completion) {
-                        Ok(message) => match self.send.take_along::<C>(message.grant(), &mut self.health, completion) {
-                            Ok(()) => {
-                                let frame = message.into_frame(&mut self.calls, &mut self.health);
-                                return Ok(Event::Received(frame));
-                            }
-                            Err(refusal) => refusal,
-                        },
-                        Err(Refusal::Credit(grant)) => {
-                            match self.send.take_alone(grant, &mut self.health, completion) {
-                                Ok(messages) => return Ok(Event::Granted { messages }),
-                                Err(refusal) => refusal,
-                            }
+        // Whether the link is broken is not asked: no completion matches a broken one (`Health::released_at_once`).
+        let refusal = match WorkId::from_raw(completion.wr_id()).direction() {
+            Direction::Send => match self.send.accept(&mut self.health, completion) {
+                Ok(released) => return Ok(Event::Sent { released }),
+                Err(refusal) => refusal,
+            },
+            Direction::Receive => {
+                match self.recv.accept(&mut self.calls, &mut self.health, &self.carrier, completion) {
+                    Ok(message) => match self.send.take_along::<C>(message.grant(), &mut self.health, completion) {
+                        Ok(()) => {
+                            let frame = message.into_frame(&mut self.calls, &mut self.health);
+                            return Ok(Event::Received(frame));
                         }
                         Err(refusal) => refusal,
-                    }
+                    },
+                    Err(Refusal::Credit(grant)) => match self.send.take_alone(grant, &mut self.health, completion) {
+                        Ok(messages) => return Ok(Event::Granted { messages }),
+                        Err(refusal) => refusal,
+                    },
+                    Err(refusal) => refusal,
                 }
             }
         };
@@ -251,23 +258,14 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
         }
     }
 
-    /// Keeps the books of a link that hands out nothing any more.
-    #[cold]
-    #[inline(never)]
-    fn settle(&mut self, completion: Completion<'_>) -> Refusal {
-        let settled = match WorkId::from_raw(completion.wr_id()).direction() {
-            Direction::Send => self.send.frames_mut().settle(completion),
-            Direction::Receive => self.recv.frames_mut().settle(completion),
-        };
-        match settled {
-            Ok(()) => Refusal::Broken,
-            Err(mismatch) => self.health.mismatched(completion, mismatch),
-        }
-    }
-
     /// Breaks the link because polling its completion queue failed: completions are lost.
     pub fn break_with(&mut self, error: PollError) {
         self.health.break_now(Fault::Poll(error));
+    }
+
+    /// Breaks since completions were taken out of the queue and will not be given to [`accept`](Self::accept).
+    pub fn abandon(&mut self) {
+        self.health.break_now(Fault::Abandoned);
     }
 
     /// Breaks for what the device reported on its own.
@@ -282,7 +280,9 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
     /// What the provider answers. The queue pair is then to be destroyed without waiting.
     pub fn post_marker(&mut self, direction: Direction) -> Result<(), PostError> {
         self.health.break_now(Fault::Teardown { direction });
-        frame::post_marker(&mut self.calls, direction)
+        frame::post_marker(&mut self.calls, direction)?;
+        self.health.marker_posted(direction);
+        Ok(())
     }
 
     /// What the device has, or may have.

@@ -8,11 +8,12 @@
 //! | file | idea |
 //! |---|---|
 //! | `link` | rings, numbers and health together; completions in, events out |
-//! | `send_ring`, `recv_ring` | one direction each: lengths, signalling, refusals; order |
+//! | `send_ring`, `send_chain`, `recv_ring` | one direction each: lengths, signalling, refusals; order |
 //! | `frame` | bytes that a device writes, and who holds them: the only unsafe code here |
 //! | `carrier`, `header`, `crc32c` | how a number travels |
+//! | `credits` | how many messages the other end takes |
 //! | `sequence`, `work_id` | what numbers mean |
-//! | `rules`, `error`, `health` | what a fabric demands; what can go wrong, and what it leaves behind |
+//! | `rules`, `bounds`, `error`, `health` | what a fabric demands; what can go wrong, and what it leaves behind |
 //!
 //! Left to others: making and connecting queue pairs, registering memory, waiting, and undoing it all in order.
 //!
@@ -118,6 +119,7 @@
 //!             frame.repost()?;
 //!             came += 1;
 //!         }
+//!         Event::Granted { .. } => unreachable!("the link has no credits"),
 //!         Event::Drained(_) => unreachable!("no marker was posted"),
 //!     }
 //! }
@@ -169,8 +171,10 @@ pub mod rules;
 pub mod sequence;
 pub mod work_id;
 
+mod bounds;
 mod health;
 mod recv_ring;
+mod send_chain;
 mod send_ring;
 
 pub use carrier::{Carrier, CarrierError, CarrierKind, Immediate, Raw, ReadError};
@@ -183,6 +187,7 @@ pub use recv_ring::RecvFrame;
 pub use rules::{
     ByteLen, DepthUnit, Geometry, LinkRules, LinkSetup, LinkSetupError, Posting, THUNDERBOLT_FRAME_BYTES, WireLength,
 };
-pub use send_ring::{ChainFrame, Posted, SendChain, SendFrame};
+pub use send_chain::{ChainFrame, Posted, SendChain};
+pub use send_ring::SendFrame;
 pub use sequence::{Sequence, SequenceChecker, Verdict};
 pub use work_id::{Direction, WorkId};

@@ -3,10 +3,11 @@
 //! The rule this file protects: **a frame is handed out only as the message that was to come next.** Anything else is a
 //! fault, and the frame stays in the ring.
 
+use crate::link::bounds::PostFailure;
 use crate::link::carrier::{Arrival, Carrier, MessageParts, Numbered};
 use crate::link::credits::CreditMessage;
 use crate::link::error::{Fault, ReceiveError};
-use crate::link::frame::{Frames, PostFailure, Returned, Vacant};
+use crate::link::frame::{Frames, Returned, Vacant};
 use crate::link::health::{Health, Refusal};
 use crate::link::rules::{LinkRules, Posting};
 use crate::link::sequence::{Sequence, SequenceChecker};
@@ -51,16 +52,25 @@ impl<const N: usize> RecvRing<N> {
     /// Posts one of the frames that are not posted; answers how many: one, if there was one.
     #[inline(always)]
     pub(crate) fn post_one(&mut self, calls: &mut QueuePairCalls, health: &mut Health) -> Result<usize, ReceiveError> {
-        if health.is_broken() {
-            return self.post(calls, health, 1);
+        if !health.is_broken()
+            && let Some(vacant) = self.frames.vacant()
+        {
+            return vacant.post(calls).map(|()| 1).map_err(|failure| failed(failure, 0, health));
         }
-        match self.frames.vacant() {
-            Some(vacant) => match vacant.post(calls) {
-                Ok(()) => Ok(1),
-                Err(failure) => Err(failed(failure, 0, health)),
-            },
-            None => self.post(calls, health, 1),
-        }
+        let mut error = ReceiveError::Unregistered;
+        if self.lacks_only_a_frame(health, &mut error) { Ok(0) } else { Err(error) }
+    }
+
+    /// Whether nothing but a free frame is missing; else what is.
+    #[cold]
+    #[inline(never)]
+    fn lacks_only_a_frame(&self, health: &Health, error: &mut ReceiveError) -> bool {
+        *error = match health.cause() {
+            Some(cause) => ReceiveError::Broken { cause },
+            None if self.frames.limit() == 0 => self.no_post(),
+            None => return true,
+        };
+        false
     }
 
     /// Posts at most `max` of the frames that are not posted; answers how many.
@@ -108,7 +118,7 @@ impl<const N: usize> RecvRing<N> {
         carrier: &C,
         completion: Completion<'_>,
     ) -> Result<Message<'_, N>, Refusal> {
-        let mut returned = match self.frames.release(completion) {
+        let mut returned = match self.frames.release(completion, health.released_at_once(Direction::Receive)) {
             Ok(returned) => returned,
             Err(mismatch) => return Err(health.mismatched(completion, mismatch)),
         };
@@ -189,10 +199,19 @@ impl<'link, const N: usize> Message<'link, N> {
 }
 
 /// What a post failed with; breaks the link if nobody knows what was accepted.
+#[inline(always)]
+fn failed(failure: PostFailure, accepted_before: u32, health: &mut Health) -> ReceiveError {
+    let mut error = ReceiveError::Unregistered;
+    fail(failure, accepted_before, health, &mut error);
+    error
+}
+
+/// Answers through a pointer: an error that is returned would be built in place of the answer, which then lies in memory
+/// on the good path, too.
 #[cold]
 #[inline(never)]
-fn failed(failure: PostFailure, accepted_before: u32, health: &mut Health) -> ReceiveError {
-    match failure {
+fn fail(failure: PostFailure, accepted_before: u32, health: &mut Health, error: &mut ReceiveError) {
+    *error = match failure {
         PostFailure::Refused { accepted, raw } => {
             ReceiveError::Refused { accepted: accepted.wrapping_add(accepted_before), raw }
         }
@@ -201,7 +220,7 @@ fn failed(failure: PostFailure, accepted_before: u32, health: &mut Health) -> Re
             health.break_now(cause);
             ReceiveError::Broken { cause }
         }
-    }
+    };
 }
 
 /// A message that came. Dropping it gives its frame back to the ring, not posted.

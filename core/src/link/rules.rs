@@ -288,9 +288,9 @@ impl LinkSetup {
         if got_bytes < need_bytes {
             return Err(LinkSetupError::MemoryTooSmall { got_bytes, need_bytes });
         }
-        let boundary = (start | 0xFFFF_FFFF).wrapping_add(1);
-        let crosses = boundary != 0 && boundary < start.saturating_add(need_bytes);
-        if self.rules.depth_unit == DepthUnit::ThunderboltFrames && crosses {
+        if self.rules.depth_unit == DepthUnit::ThunderboltFrames
+            && let Some(boundary) = boundary_within(start, need_bytes)
+        {
             return Err(LinkSetupError::CrossesBoundary { boundary });
         }
         if self.rules.depth(send_capacity, frame_bytes) == 0 || self.rules.depth(recv_capacity, frame_bytes) == 0 {
@@ -311,5 +311,38 @@ impl LinkSetup {
             }
             (CreditMode::On, Numbered::Yes) => Ok(()),
         }
+    }
+}
+
+/// The first multiple of 4 GiB that lies inside `len_bytes` bytes from `start` on, where bytes are on both sides of it.
+const fn boundary_within(start: u64, len_bytes: u64) -> Option<u64> {
+    match (start | 0xFFFF_FFFF).checked_add(1) {
+        Some(boundary) if boundary < start.saturating_add(len_bytes) => Some(boundary),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_crosses_a_boundary_when_bytes_are_on_both_sides() {
+        const GIB_4: u64 = 1 << 32;
+        assert_eq!(boundary_within(GIB_4 - 4096, 4095), None);
+        assert_eq!(boundary_within(GIB_4 - 4096, 4096), None, "it ends there");
+        assert_eq!(boundary_within(GIB_4 - 4096, 4097), Some(GIB_4));
+        assert_eq!(boundary_within(GIB_4, GIB_4), None, "it starts there");
+        assert_eq!(boundary_within(3 * GIB_4 + 1, GIB_4), Some(4 * GIB_4));
+        assert_eq!(boundary_within(0, GIB_4), None);
+        assert_eq!(boundary_within(u64::MAX - 1, u64::MAX), None, "there is none above");
+    }
+
+    #[test]
+    fn thunderbolt_depth_counts_pieces_of_4_kib_rounded_up() {
+        let rules = LinkRules::for_link_layer(LinkLayer::THUNDERBOLT);
+        assert_eq!([4096, 4097, 8192, 65536].map(|bytes| rules.depth(1008, bytes)), [1008, 504, 504, 63]);
+        assert_eq!(rules.depth(1008, 0), 0, "no frame size, no depth");
+        assert_eq!(LinkRules::for_link_layer(LinkLayer::INFINIBAND).depth(64, 65536), 64);
     }
 }

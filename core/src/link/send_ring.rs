@@ -4,12 +4,13 @@
 //! frame the next frame. And a caller that follows [`SendFrame::post_more`] with a [`SendFrame::post`] gets every frame
 //! back: every s-th send is signalled, the last that fits, and the last before idle.
 
+use crate::link::bounds::{PostFailure, SendKind};
 use crate::link::carrier::{Carrier, Granting};
 use crate::link::credits::{CreditMessage, CreditMode, Credits, GrantBy};
 use crate::link::error::{Fault, SendError};
-use crate::link::frame::{FrameKey, Frames, PostFailure, SendKind, Vacant};
+use crate::link::frame::{FrameKey, Frames, Vacant};
 use crate::link::health::{Health, Refusal};
-use crate::link::rules::{LinkRules, Posting, WireLength};
+use crate::link::rules::{LinkRules, WireLength};
 use crate::link::sequence::Sequence;
 use crate::link::work_id::Direction;
 use crate::verbs::inline_calls::{Completion, QueuePairCalls};
@@ -30,14 +31,14 @@ pub(crate) struct SendBooks {
     /// The number of the next message.
     pub(crate) next: Sequence,
     /// Sends since the last signalled one.
-    unsignalled: u32,
+    pub(super) unsignalled: u32,
     /// Credits that were had and given.
-    credits: Credits,
+    pub(super) credits: Credits,
     /// Number of the last credit message's request; 0, which no request has, before the first.
     credit_id: u64,
     /// Whether requests go out as long as their message, and not inline: the common case, decided by one look.
     plain: bool,
-    rules: LinkRules,
+    pub(super) rules: LinkRules,
 }
 
 /// Frames and books of one direction.
@@ -63,10 +64,6 @@ impl<const N: usize> SendRing<N> {
     #[inline]
     pub(crate) const fn frames(&self) -> &Frames<SendWr, N> {
         &self.frames
-    }
-
-    pub(crate) const fn frames_mut(&mut self) -> &mut Frames<SendWr, N> {
-        &mut self.frames
     }
 
     pub(crate) fn into_frames(self) -> Frames<SendWr, N> {
@@ -114,18 +111,10 @@ impl<const N: usize> SendRing<N> {
         }
     }
 
-    /// A chain to fill in.
+    /// Frames and books, for a chain.
     #[inline(always)]
-    pub(crate) fn chain<'link, C: Carrier>(
-        &'link mut self,
-        calls: &'link mut QueuePairCalls,
-        health: &'link mut Health,
-        carrier: &'link C,
-        grant: Sequence,
-    ) -> SendChain<'link, C, N> {
-        let Self { frames, books } = self;
-        let unsignalled = books.unsignalled;
-        SendChain { frames, books, calls, health, carrier, grant, staged: 0, unsignalled }
+    pub(crate) const fn parts(&mut self) -> (&mut Frames<SendWr, N>, &mut SendBooks) {
+        (&mut self.frames, &mut self.books)
     }
 
     /// Posts a credit message with this grant, if there is a place; answers how many messages it grants.
@@ -195,7 +184,7 @@ impl<const N: usize> SendRing<N> {
     /// How many messages' frames a completion gave back; a credit message's is not counted.
     #[inline(always)]
     pub(crate) fn accept(&mut self, health: &mut Health, completion: Completion<'_>) -> Result<u32, Refusal> {
-        let released = match self.frames.release(completion) {
+        let released = match self.frames.release(completion, health.released_at_once(Direction::Send)) {
             Ok(returned) => returned.released(),
             Err(mismatch) => return Err(health.mismatched(completion, mismatch)),
         };
@@ -250,7 +239,12 @@ fn why_no_frame<const N: usize>(frames: &Frames<SendWr, N>, staged: u32, health:
 }
 
 #[inline(always)]
-fn no_frame<const N: usize>(frames: &Frames<SendWr, N>, books: &SendBooks, staged: u32, health: &Health) -> SendError {
+pub(super) fn no_frame<const N: usize>(
+    frames: &Frames<SendWr, N>,
+    books: &SendBooks,
+    staged: u32,
+    health: &Health,
+) -> SendError {
     let full = SendError::Full { depth: frames.depth() };
     match why_no_frame(frames, staged, health) {
         // A broken link has a cause.
@@ -265,7 +259,7 @@ fn no_frame<const N: usize>(frames: &Frames<SendWr, N>, books: &SendBooks, stage
 /// What a post failed with; breaks the link if nobody knows what was accepted.
 #[cold]
 #[inline(never)]
-fn failed(failure: PostFailure, accepted_before: u32, health: &mut Health) -> SendError {
+pub(super) fn failed(failure: PostFailure, accepted_before: u32, health: &mut Health) -> SendError {
     match failure {
         PostFailure::Refused { accepted, raw } => {
             SendError::Refused { accepted: accepted.wrapping_add(accepted_before), raw }
@@ -280,19 +274,24 @@ fn failed(failure: PostFailure, accepted_before: u32, health: &mut Health) -> Se
 
 /// Bytes of payload that a frame has room for.
 #[inline(always)]
-fn room_bytes<C: Carrier, const N: usize>(frames: &Frames<SendWr, N>) -> u32 {
+pub(super) fn room_bytes<C: Carrier, const N: usize>(frames: &Frames<SendWr, N>) -> u32 {
     frames.bounds().frame_bytes.saturating_sub(C::ROOM_BYTES)
 }
 
 #[cold]
-fn too_long(payload_bytes: usize, room_bytes: u32) -> SendError {
+pub(super) fn too_long(payload_bytes: usize, room_bytes: u32) -> SendError {
     SendError::TooLong { got_bytes: payload_bytes as u64, room_bytes }
 }
 
 impl SendBooks {
     /// Stamps the number and writes the request.
     #[inline(always)]
-    fn prepare<C: Carrier, const N: usize>(&self, vacant: &mut Vacant<'_, SendWr, N>, carrier: &C, message: Message) {
+    pub(super) fn prepare<C: Carrier, const N: usize>(
+        &self,
+        vacant: &mut Vacant<'_, SendWr, N>,
+        carrier: &C,
+        message: Message,
+    ) {
         let Message { sequence, payload_bytes, signalled, grant } = message;
         let flags = if signalled { SendFlags::SIGNALED } else { SendFlags::empty() };
         let immediate = carrier.stamp(vacant.bytes_mut(), sequence, payload_bytes, grant);
@@ -319,11 +318,11 @@ impl SendBooks {
 }
 
 /// What is to be written into a frame and its request.
-struct Message {
-    sequence: Sequence,
-    payload_bytes: u32,
-    signalled: bool,
-    grant: Sequence,
+pub(super) struct Message {
+    pub(super) sequence: Sequence,
+    pub(super) payload_bytes: u32,
+    pub(super) signalled: bool,
+    pub(super) grant: Sequence,
 }
 
 /// A frame to fill in and post. Dropping it changes nothing: the frame is the next one again.
@@ -396,150 +395,6 @@ impl<C: Carrier, const N: usize> SendFrame<'_, C, N> {
         if C::GRANTING == Granting::EachMessage {
             books.credits.sent_in_message(grant);
         }
-        Ok(sequence)
-    }
-}
-
-/// What a chain posted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
-pub struct Posted {
-    /// The first message's number; the next free one when nothing was staged.
-    pub first: Sequence,
-    /// How many messages.
-    pub count: u32,
-}
-
-/// Messages that are staged one after the other and posted in one call. Dropping it posts nothing: the frames are the
-/// next ones again.
-pub struct SendChain<'link, C: Carrier, const N: usize> {
-    frames: &'link mut Frames<SendWr, N>,
-    books: &'link mut SendBooks,
-    calls: &'link mut QueuePairCalls,
-    health: &'link mut Health,
-    carrier: &'link C,
-    /// What this end grants with the messages, where messages carry that.
-    grant: Sequence,
-    staged: u32,
-    /// Sends since the last signalled one, the staged ones included.
-    unsignalled: u32,
-}
-
-impl<C: Carrier, const N: usize> SendChain<'_, C, N> {
-    /// The next frame to fill in and stage.
-    ///
-    /// # Errors
-    /// [`SendError::Full`], [`SendError::NoCredit`], [`SendError::Unregistered`], [`SendError::Broken`]; what was staged
-    /// stays staged.
-    #[inline(always)]
-    pub fn next_frame(&mut self) -> Result<ChainFrame<'_, C, N>, SendError> {
-        if self.health.is_broken() || !self.frames.has_vacant(self.staged) {
-            return Err(no_frame(self.frames, self.books, self.staged, self.health));
-        }
-        let Self { frames, books, carrier, grant, staged, unsignalled, .. } = self;
-        match frames.vacant_ahead(*staged) {
-            Some(vacant) => Ok(ChainFrame { vacant, books, carrier, grant: *grant, staged, unsignalled }),
-            // Unreachable: there was a free one.
-            None => Err(SendError::Full { depth: 0 }),
-        }
-    }
-
-    /// How many messages are staged.
-    pub const fn staged(&self) -> u32 {
-        self.staged
-    }
-
-    /// Posts what was staged: in one call, or one by one where the fabric demands it. The last one is signalled.
-    ///
-    /// # Errors
-    /// [`SendError::Refused`]: the first `accepted` messages are in flight, the others are not and used up no number.
-    /// [`SendError::Broken`]: the provider does not say what it did, the link is broken.
-    #[inline(always)]
-    pub fn post(self) -> Result<Posted, SendError> {
-        // Taken apart here, so that the chain need not exist in memory.
-        let Self { frames, books, calls, health, grant, staged, .. } = self;
-        let first = books.next;
-        let posted = post_staged(frames, books, calls, health, staged);
-        if C::GRANTING == Granting::EachMessage && books.next != first {
-            books.credits.sent_in_message(grant);
-        }
-        posted
-    }
-}
-
-/// Posts the next `staged` requests as the rules demand.
-#[inline(never)]
-fn post_staged<const N: usize>(
-    frames: &mut Frames<SendWr, N>,
-    books: &mut SendBooks,
-    calls: &mut QueuePairCalls,
-    health: &mut Health,
-    staged: u32,
-) -> Result<Posted, SendError> {
-    let first = books.next;
-    if let Some(last) = staged.checked_sub(1) {
-        frames.signal_ahead(last);
-    }
-    let at_once = match books.rules.posting {
-        Posting::Chained => staged,
-        Posting::OneAtATime => 1,
-    };
-    let mut count = 0;
-    while count < staged {
-        match frames.post_chain(calls, at_once) {
-            // Unreachable: what was staged fitted.
-            Ok(0) => break,
-            Ok(posted) => count = count.wrapping_add(posted),
-            Err(failure) => {
-                if let PostFailure::Refused { accepted, .. } = failure {
-                    books.next = first.plus(count.wrapping_add(accepted));
-                }
-                // The next one is signalled: what was accepted may lack its signalled end.
-                books.unsignalled = books.rules.signal_every;
-                return Err(failed(failure, count, health));
-            }
-        }
-    }
-    books.next = first.plus(count);
-    books.unsignalled = if count == 0 { books.unsignalled } else { 0 };
-    Ok(Posted { first, count })
-}
-
-/// A frame of a chain, to fill in and stage. Dropping it changes nothing.
-pub struct ChainFrame<'chain, C: Carrier, const N: usize> {
-    vacant: Vacant<'chain, SendWr, N>,
-    books: &'chain SendBooks,
-    carrier: &'chain C,
-    grant: Sequence,
-    staged: &'chain mut u32,
-    unsignalled: &'chain mut u32,
-}
-
-impl<C: Carrier, const N: usize> ChainFrame<'_, C, N> {
-    /// The payload's room, with whatever was in it last.
-    #[inline(always)]
-    pub fn payload_mut(&mut self) -> &mut [u8] {
-        self.vacant.bytes_mut().get_mut(C::ROOM_BYTES as usize..).unwrap_or_default()
-    }
-
-    /// Stages the first `payload_bytes` of the payload; answers the number that the message will have.
-    ///
-    /// # Errors
-    /// [`SendError::TooLong`]: nothing was staged.
-    #[inline(always)]
-    pub fn stage(self, payload_bytes: usize) -> Result<Sequence, SendError> {
-        let Self { mut vacant, books, carrier, grant, staged, unsignalled } = self;
-        let room_bytes = room_bytes::<C, N>(vacant.ring());
-        if payload_bytes > room_bytes as usize {
-            return Err(too_long(payload_bytes, room_bytes));
-        }
-        let sequence = books.next.plus(*staged);
-        // The chain's last is signalled when it is posted.
-        let signalled = unsignalled.wrapping_add(1) >= books.rules.signal_every;
-        let payload_bytes = payload_bytes as u32;
-        books.prepare(&mut vacant, carrier, Message { sequence, payload_bytes, signalled, grant });
-        *unsignalled = if signalled { 0 } else { unsignalled.wrapping_add(1) };
-        *staged = staged.wrapping_add(1);
         Ok(sequence)
     }
 }

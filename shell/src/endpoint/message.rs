@@ -53,8 +53,9 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> MessageEndpoint for Endpo
         on: &mut dyn FnMut(&[u8], Option<Sequence>),
     ) -> Result<usize, EndpointError> {
         let mut messages = 0;
+        let mut waiting = wait.begin();
         while messages == 0 {
-            self.wait(wait, |event| {
+            self.wait_on(&mut waiting, |event| {
                 if let Event::Received(frame) = event {
                     messages += 1;
                     on(frame.payload(), frame.sequence());

@@ -10,19 +10,20 @@
 //! the region whose key it has, and that their memory outlives both.
 #![allow(unsafe_code)]
 
+mod completing;
 mod config;
+mod connecting;
 mod error;
 mod message;
 mod teardown;
 
 use std::sync::Arc;
 
-use bareverbs_core::connect::{Agreement, ConnectParams, Destination, Hello, Psn, Transition};
+use bareverbs_core::connect::{Psn, Transition};
 use bareverbs_core::link::{
-    Carrier, CreditMode, DepthUnit, Direction, Event, Fault, FrameKey, FrameMemory, Geometry, Link, LinkError,
-    LinkRules, LinkSetup, Outstanding, SendChain, SendError, SendFrame, Sequence, THUNDERBOLT_FRAME_BYTES, WorkId,
+    Carrier, CreditMode, DepthUnit, Direction, FrameKey, FrameMemory, Geometry, Link, LinkRules, LinkSetup,
+    Outstanding, SendChain, SendError, SendFrame, Sequence, THUNDERBOLT_FRAME_BYTES,
 };
-use bareverbs_core::verbs::{Gid, Mtu, Wc};
 
 pub use config::{EndpointConfig, Waking};
 pub use error::{EndpointError, EndpointErrorKind};
@@ -39,7 +40,6 @@ use crate::objects::queue_pair::MARKER_SLOTS;
 use crate::objects::{
     CompletionChannel, CompletionQueue, DeviceContext, MemoryRegion, ProtectionDomain, QueuePair, drain,
 };
-use crate::wait::{Ended, Wait};
 use teardown::Plumbing;
 
 /// Where an endpoint's frames live.
@@ -47,7 +47,8 @@ use teardown::Plumbing;
 pub enum Frames {
     /// Memory that the endpoint allocates and frees.
     Owned,
-    /// Static storage, claimed.
+    /// Static storage, claimed. It is the endpoint's for good: it is not given back by a close, nor by a failed
+    /// [`Endpoint::new`], so a link that is made anew brings storage of its own.
     Static(FrameMemory),
 }
 
@@ -91,12 +92,11 @@ pub struct Endpoint<C: Carrier, const SEND: usize, const RECV: usize> {
     gid: Option<GidInfo>,
     qp_num: u32,
     stage: Stage,
+    /// Whether only the thread that opened the device may post and poll.
+    one_thread: bool,
     /// Fatal events of the device that this endpoint has heeded.
     fatal_seen: u32,
 }
-
-/// Every how many polls that found nothing a wait looks for events of the device: a system call.
-const LOOK_FOR_EVENTS_EVERY: u32 = 256;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
@@ -154,7 +154,7 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
         };
         let mut queue_pair = QueuePair::new(&domain, &queue, &queue, &config.queue_pair)?;
         let (memory, keeper) = frame_memory(frames.into(), (SEND + RECV) * config.frame_bytes as usize)?;
-        let region = MemoryRegion::of_frames(&domain, &memory, config.queue_pair.access, keeper)?;
+        let region = MemoryRegion::of_frames(&domain, &memory, keeper)?;
         queue_pair.modify(&Transition::to_init(&config.queue_pair))?;
         // SAFETY: the region was registered at its own address, without an iova.
         let key = unsafe { FrameKey::new(region.lkey()) };
@@ -173,6 +173,7 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
         let link = Link::new(carrier, calls, memory, setup).map_err(Error::Link)?;
         let qp_num = queue_pair.qp_num();
         let fatal_seen = context.fatal_count();
+        let one_thread = context.is_for_one_thread();
         let plumbing = Plumbing {
             region: Some(region),
             queue_pair: Some(queue_pair),
@@ -184,161 +185,19 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
         };
         let psn = config.queue_pair.psn.choose(port.link_layer(), random_bits());
         let first_sequence = config.tx_start.unwrap_or_else(|| Sequence::new(random_bits()));
-        Ok(Self { link, plumbing, config, port, psn, first_sequence, gid, qp_num, stage: Stage::Fresh, fatal_seen })
-    }
-
-    /// What the other end must know to connect.
-    pub fn destination(&self) -> Destination {
-        let gid = self.gid.map_or(Gid::ZERO, |found| found.gid);
-        Destination { lid: self.port.lid(), qp_num: self.qp_num, psn: self.psn, gid }
-    }
-
-    /// What this end tells the other before either connects. The nonce is the caller's: an end with another one is refused.
-    pub fn hello(&self, nonce: u64) -> Hello {
-        Hello {
-            destination: self.destination(),
-            service: self.config.queue_pair.service,
-            link_layer: self.port.link_layer(),
-            path_mtu: self.path_mtu(),
-            frame_bytes: self.config.frame_bytes,
-            carrier: C::CARRIER,
-            // A header's room is 4096 bytes at most.
-            header_room_bytes: C::ROOM_BYTES as u16,
-            checksum: self.link.checksum(),
-            credits: self.link.credit_mode(),
-            recv_depth: self.link.recv_depth(),
-            first_sequence: self.first_sequence,
-            nonce,
-        }
-    }
-
-    /// Whether the link carries credits: the other end's must too.
-    pub fn credit_mode(&self) -> CreditMode {
-        self.link.credit_mode()
-    }
-
-    /// Receives that this end posts before the first message.
-    pub fn recv_depth(&self) -> u32 {
-        self.link.recv_depth()
-    }
-
-    /// Says how many receives the other end posts before the first message; to be called before
-    /// [`connect`](Self::connect) where the link carries credits, and of no effect where it does not.
-    ///
-    /// # Errors
-    /// [`Error::Credits`] if no link with credits can be made of so many, or messages were sent.
-    pub fn agree_credits(&mut self, peer_receives: u32) -> Result<(), Error> {
-        self.link.agree_credits(peer_receives).map_err(Error::Credits)
-    }
-
-    /// How many messages the other end takes now; very many where the link carries no credits.
-    pub fn credits_left(&self) -> u32 {
-        self.link.credits_left()
-    }
-
-    /// The path MTU that this end can have; both ends take the lower.
-    pub fn path_mtu(&self) -> Mtu {
-        self.config.queue_pair.path_mtu_on(self.port.active_mtu())
-    }
-
-    /// Connects to the other end as both have agreed: the path MTU and the first numbers are those of the agreement.
-    /// Otherwise as [`connect`](Self::connect).
-    ///
-    /// # Errors
-    /// As [`connect`](Self::connect).
-    pub fn connect_as_agreed(&mut self, agreement: &Agreement) -> Result<(), Error> {
-        self.check_fresh()?;
-        let set = self.link.set_starts(agreement.tx_start, agreement.rx_start);
-        set.map_err(|_| self.connected_before())?;
-        self.agree_credits(agreement.remote_recv_depth)?;
-        self.connect(&agreement.remote, agreement.path_mtu)
-    }
-
-    /// Connects to the other end: RTR, receives posted, RTS. What both ends must have alike was compared by the caller;
-    /// the first numbers are those of the configuration, and with credits [`agree_credits`](Self::agree_credits) came
-    /// before.
-    ///
-    /// The GID is read again before RTR and after it: one that changed meanwhile is an error, never used by its old index.
-    /// When a step fails the queue pair is destroyed, not moved again; make the endpoint anew.
-    ///
-    /// # Errors
-    /// [`Error`] of the step that failed; [`Error::State`] if the endpoint was connected before.
-    pub fn connect(&mut self, remote: &Destination, path_mtu: Mtu) -> Result<(), Error> {
-        self.check_fresh()?;
-        if self.link.credit_mode() == CreditMode::On && self.link.credits_left() == 0 {
-            let device = Arc::clone(&self.plumbing.device);
-            return Err(Error::State { device, what: "it has credits: say first what the other end posts" });
-        }
-        let connected = self.try_connect(remote, path_mtu);
-        match connected {
-            Ok(()) => self.stage = Stage::Connected,
-            Err(_) => self.abandon(),
-        }
-        connected
-    }
-
-    /// Ends the link for good: its queue pair is destroyed, and every later call says that it is not connected. What else
-    /// there is goes when the endpoint is closed or dropped.
-    pub fn abandon(&mut self) {
-        // First, so that nothing of the link's is called from here on.
-        self.stage = Stage::Failed;
-        if let Err(error) = self.plumbing.abandon_queue_pair() {
-            crate::objects::report::report(&crate::objects::report::DropFailure::Destroy(error));
-        }
-    }
-
-    fn check_fresh(&self) -> Result<(), Error> {
-        if self.stage == Stage::Fresh { Ok(()) } else { Err(self.connected_before()) }
-    }
-
-    #[cold]
-    fn connected_before(&self) -> Error {
-        let device = Arc::clone(&self.plumbing.device);
-        Error::State { device, what: "it was connected before: make a new endpoint for a new link" }
-    }
-
-    fn try_connect(&mut self, remote: &Destination, path_mtu: Mtu) -> Result<(), Error> {
-        self.check_gid()?;
-        let params = ConnectParams {
-            config: self.config.queue_pair,
-            link_layer: self.port.link_layer(),
-            path_mtu,
-            psn: self.psn,
-            sgid_index: self.gid.map(|found| found.index),
-            remote: *remote,
-        };
-        let to_rtr = Transition::to_rtr(&params).map_err(Error::Route)?;
-        self.queue_pair()?.modify(&to_rtr)?;
-        self.check_gid()?;
-        errno::clear();
-        if let Err(refused) = self.link.post_receives(RECV) {
-            let errno = error::errno_of_receive(&refused);
-            return Err(self.context()?.call_error("ibv_post_recv", errno, Some(self.port.number)).into());
-        }
-        self.queue_pair()?.modify(&Transition::to_rts(&params))
-    }
-
-    /// That the GID published is still at its index.
-    fn check_gid(&self) -> Result<(), Error> {
-        let Some(published) = self.gid else { return Ok(()) };
-        let context = self.context()?;
-        context.check_use()?;
-        match gid::read(context, self.port.number, published.index) {
-            Some(now) if now.gid == published.gid => Ok(()),
-            _ => Err(Error::GidChanged { device: Arc::clone(&self.plumbing.device), index: published.index }),
-        }
-    }
-
-    fn queue_pair(&mut self) -> Result<&mut QueuePair, Error> {
-        let device = &self.plumbing.device;
-        let gone = || Error::State { device: Arc::clone(device), what: "its queue pair is gone" };
-        self.plumbing.queue_pair.as_mut().ok_or_else(gone)
-    }
-
-    fn context(&self) -> Result<&Arc<DeviceContext>, Error> {
-        let device = &self.plumbing.device;
-        let gone = || Error::State { device: Arc::clone(device), what: "its device is closed" };
-        self.plumbing.context.as_ref().ok_or_else(gone)
+        Ok(Self {
+            link,
+            plumbing,
+            config,
+            port,
+            psn,
+            first_sequence,
+            gid,
+            qp_num,
+            stage: Stage::Fresh,
+            one_thread,
+            fatal_seen,
+        })
     }
 
     /// The next frame to fill in place and post.
@@ -364,7 +223,22 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
 
     #[inline]
     fn check_connected(&self) -> Result<(), EndpointError> {
+        self.check_thread()?;
         if self.stage == Stage::Connected { Ok(()) } else { Err(self.failed(EndpointErrorKind::NotConnected)) }
+    }
+
+    /// That this thread may post and poll.
+    #[inline]
+    fn check_thread(&self) -> Result<(), EndpointError> {
+        if self.one_thread { self.check_which_thread() } else { Ok(()) }
+    }
+
+    #[cold]
+    fn check_which_thread(&self) -> Result<(), EndpointError> {
+        match self.plumbing.context.as_ref().map(|context| context.check_use()) {
+            Some(Err(Error::SecondThread { .. })) => Err(self.failed(EndpointErrorKind::SecondThread)),
+            _ => Ok(()),
+        }
     }
 
     /// The endpoint's protection domain, to register more memory in; `None` after its teardown.
@@ -392,6 +266,21 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
         self.gid
     }
 
+    /// Whether the link carries credits: the other end's must too.
+    pub fn credit_mode(&self) -> CreditMode {
+        self.link.credit_mode()
+    }
+
+    /// Receives that this end posts before the first message.
+    pub fn recv_depth(&self) -> u32 {
+        self.link.recv_depth()
+    }
+
+    /// How many messages the other end takes now; very many where the link carries no credits.
+    pub fn credits_left(&self) -> u32 {
+        self.link.credits_left()
+    }
+
     /// Requests that the device has, or may have.
     pub fn outstanding(&self) -> Outstanding {
         self.link.outstanding()
@@ -401,7 +290,8 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
     ///
     /// # Errors
     /// [`EndpointErrorKind::Send`]; a refused send used up no sequence number. [`SendError::NoCredit`] before anything is
-    /// filled in: [`poll`](Self::poll) or [`wait`](Self::wait) until [`Event::Granted`], or a message, comes.
+    /// filled in: [`poll`](Self::poll) or [`wait`](Self::wait) until [`Event::Granted`](bareverbs_core::link::Event), or a
+    /// message, comes.
     #[inline]
     pub fn send(&mut self, payload_bytes: usize, fill: impl FnOnce(&mut [u8])) -> Result<Sequence, EndpointError> {
         self.check_connected()?;
@@ -416,7 +306,8 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
     /// Posts at most `max` receives, of the frames that are not posted; answers how many.
     ///
     /// # Errors
-    /// [`EndpointErrorKind::Receive`]; [`EndpointErrorKind::NotConnected`].
+    /// [`EndpointErrorKind::Receive`]; [`EndpointErrorKind::NotConnected`]. [`EndpointErrorKind::Send`] if the receives were
+    /// posted, and a credit message that tells of them was refused; it is tried again at the next poll.
     pub fn post_receives(&mut self, max: usize) -> Result<usize, EndpointError> {
         self.check_connected()?;
         errno::clear();
@@ -426,131 +317,6 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
         })?;
         self.grant_credits()?;
         Ok(posted)
-    }
-
-    /// Sends a credit message if one is due. Before the endpoint is connected none is: no receive can have come.
-    #[inline]
-    fn grant_credits(&mut self) -> Result<(), EndpointError> {
-        match self.link.grant_credits() {
-            Ok(_) => Ok(()),
-            Err(error) => Err(refused(&self.config.peer, &self.plumbing.device, error)),
-        }
-    }
-
-    /// Takes what has completed and gives each event to `on`, in order; answers how many. A received frame goes back to
-    /// the ring when `on` returns, unless it was reposted. Then sends a credit message, if one is due: an end whose peer is
-    /// to go on sending keeps polling.
-    ///
-    /// # Errors
-    /// The first completion that is not what it must be breaks the link, and ends the call; those before it were given
-    /// out. [`EndpointErrorKind::Send`] if a credit message was refused; it is tried again at the next poll.
-    #[inline]
-    pub fn poll(&mut self, mut on: impl FnMut(Event<'_, RECV>)) -> Result<usize, EndpointError> {
-        // A frame given out can be posted again: not on a queue pair that is gone.
-        if self.stage == Stage::Failed {
-            return Err(self.failed(EndpointErrorKind::NotConnected));
-        }
-        let mut room = [Wc::default(); 16];
-        self.heed_events()?;
-        let Some(queue) = &mut self.plumbing.queue else { return Err(self.failed(EndpointErrorKind::NotConnected)) };
-        let completions = match queue.poll(&mut room) {
-            Ok(completions) => completions,
-            Err(error) => {
-                self.link.break_with(error);
-                return Err(self.failed(EndpointErrorKind::Poll(error)));
-            }
-        };
-        let mut events = 0;
-        let mut first_error = None;
-        for completion in completions {
-            match self.link.accept(&completion) {
-                // A credit message of our own has left: nothing that the caller did.
-                Ok(Event::Sent { released: 0 }) => {}
-                Ok(event) => {
-                    events += 1;
-                    on(event);
-                }
-                // Later completions of the same poll only keep the books.
-                Err(error) => first_error = first_error.or(Some(error)),
-            }
-        }
-        match first_error {
-            None => {
-                self.grant_credits()?;
-                Ok(events)
-            }
-            Some(error) => Err(self.failed(EndpointErrorKind::Link(error))),
-        }
-    }
-
-    /// Polls, or sleeps on the completion channel, until something came, and gives it to `on`; answers how many.
-    ///
-    /// # Errors
-    /// As [`poll`](Self::poll); [`EndpointErrorKind::Timeout`] names what is outstanding; [`EndpointErrorKind::Cancelled`].
-    pub fn wait(&mut self, wait: &Wait<'_>, mut on: impl FnMut(Event<'_, RECV>)) -> Result<usize, EndpointError> {
-        let mut waiting = wait.begin();
-        loop {
-            match self.poll(&mut on)? {
-                0 if self.plumbing.channel.is_none() => {
-                    waiting.idle().map_err(|ended| self.ended(ended))?;
-                    if waiting.rounds().is_multiple_of(LOOK_FOR_EVENTS_EVERY) {
-                        self.take_events()?;
-                    }
-                }
-                0 => {
-                    self.take_events()?;
-                    let left = waiting.left().map_err(|ended| self.ended(ended))?;
-                    // What came before the queue was armed makes no event: poll once more, then sleep.
-                    self.plumbing.arm().map_err(|error| self.asleep(error))?;
-                    match self.poll(&mut on)? {
-                        0 => self.plumbing.sleep(left).map_err(|error| self.asleep(error))?,
-                        events => return Ok(events),
-                    }
-                }
-                events => return Ok(events),
-            }
-        }
-    }
-
-    /// Takes what the device has reported on its own.
-    fn take_events(&self) -> Result<(), EndpointError> {
-        let taken = self.plumbing.context.as_ref().map_or(Ok(Vec::new()), |context| context.take_events());
-        taken.map(drop).map_err(|error| self.asleep(error))
-    }
-
-    /// Breaks the link if a fatal event concerns it. One look at a counter when there was none.
-    #[inline]
-    fn heed_events(&mut self) -> Result<(), EndpointError> {
-        let Some(context) = &self.plumbing.context else { return Ok(()) };
-        let fatal = context.fatal_count();
-        if fatal == self.fatal_seen { Ok(()) } else { self.heed_fatal(fatal) }
-    }
-
-    #[cold]
-    fn heed_fatal(&mut self, fatal: u32) -> Result<(), EndpointError> {
-        self.fatal_seen = fatal;
-        let Plumbing { context: Some(context), queue: Some(queue), .. } = &self.plumbing else { return Ok(()) };
-        let Some(event) = context.fault_of(self.qp_num, queue.id()) else { return Ok(()) };
-        self.link.break_for_event(event);
-        let cause = Fault::Device { event };
-        Err(self.failed(EndpointErrorKind::Link(LinkError::Fault(cause))))
-    }
-
-    #[cold]
-    fn asleep(&self, error: Error) -> EndpointError {
-        self.failed(EndpointErrorKind::Sleep(Box::new(error)))
-    }
-
-    #[cold]
-    fn ended(&self, ended: Ended) -> EndpointError {
-        self.failed(match ended {
-            Ended::Cancelled => EndpointErrorKind::Cancelled,
-            Ended::Deadline { waited } => EndpointErrorKind::Timeout {
-                waited,
-                outstanding: self.link.outstanding(),
-                pending: self.link.pending().map(WorkId::raw).collect(),
-            },
-        })
     }
 
     #[cold]

@@ -5,11 +5,10 @@
 //! This file guarantees that the memory is freed once, with the layout it was made with.
 #![allow(unsafe_code)]
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 
-/// Page size that frames are aligned to: 16 KiB on Apple, 4 KiB elsewhere.
-pub const PAGE_BYTES: usize = if cfg!(target_vendor = "apple") { 16384 } else { 4096 };
+pub use bareverbs_core::link::PAGE_BYTES;
 
 /// Zeroed memory, page-aligned, that crosses no boundary of its own size rounded up to a power of two: so none of 4 GiB,
 /// which Apple's devices do not register across.
@@ -27,15 +26,14 @@ unsafe impl Send for Pages {}
 unsafe impl Sync for Pages {}
 
 impl Pages {
-    /// Allocates `len_bytes`, rounded up to whole pages. `None` for 0 and for more than the address space has.
+    /// Allocates `len_bytes`, rounded up to whole pages. `None` for 0, and for more than there is.
     pub fn new(len_bytes: usize) -> Option<Self> {
         let len = len_bytes.checked_next_multiple_of(PAGE_BYTES).filter(|len| *len != 0)?;
         let align = len.checked_next_power_of_two()?.min(1 << 32);
         let layout = Layout::from_size_align(len, align).ok()?;
         // SAFETY: the layout's size is not 0.
         let start = unsafe { alloc_zeroed(layout) };
-        let start = NonNull::new(start).unwrap_or_else(|| handle_alloc_error(layout));
-        Some(Self { start, layout })
+        Some(Self { start: NonNull::new(start)?, layout })
     }
 
     /// Where it starts.

@@ -310,6 +310,11 @@ impl DeviceContext {
         }
     }
 
+    /// Whether only the thread that opened it may use it.
+    pub(crate) fn is_for_one_thread(&self) -> bool {
+        self.only_thread.is_some()
+    }
+
     pub(super) fn origin(&self) -> &Origin {
         self.handle.origin()
     }

@@ -174,12 +174,14 @@ pub(super) fn table(context: &DeviceContext, port: &PortInfo) -> Vec<GidInfo> {
     let mut gids = Vec::new();
     let mut empty_run = 0;
     for index in 0..len {
-        match read(context, port.number, index as u8) {
-            Some(gid) => {
+        match read_slot(context, port.number, index as u8) {
+            Slot::Holds(gid) => {
                 gids.push(gid);
                 empty_run = 0;
             }
-            None => empty_run += 1,
+            Slot::Empty => empty_run += 1,
+            // A slot that cannot be read says nothing of those behind it.
+            Slot::Fails => {}
         }
         if empty_run == EMPTY_RUN {
             break;
@@ -190,14 +192,31 @@ pub(super) fn table(context: &DeviceContext, port: &PortInfo) -> Vec<GidInfo> {
 
 /// One GID, or `None` if the slot is empty or cannot be read.
 pub(crate) fn read(context: &DeviceContext, port: u8, index: u8) -> Option<GidInfo> {
+    match read_slot(context, port, index) {
+        Slot::Holds(gid) => Some(gid),
+        Slot::Empty | Slot::Fails => None,
+    }
+}
+
+/// What a slot of a table answers.
+enum Slot {
+    Holds(GidInfo),
+    Empty,
+    Fails,
+}
+
+fn read_slot(context: &DeviceContext, port: u8, index: u8) -> Slot {
     let mut gid = Gid::ZERO;
     // SAFETY: the context is live; the storage is a GID.
     let returned = unsafe { (context.symbols().query_gid)(context.as_ptr(), port, index.into(), &raw mut gid) };
-    // An empty slot answers success and an all-zero GID.
-    if returned != 0 || gid.is_zero() {
-        return None;
+    if returned != 0 {
+        return Slot::Fails;
     }
-    Some(GidInfo { index, gid, gid_type: gid_type(context, port, index, gid) })
+    // An empty slot answers success and an all-zero GID.
+    if gid.is_zero() {
+        return Slot::Empty;
+    }
+    Slot::Holds(GidInfo { index, gid, gid_type: gid_type(context, port, index, gid) })
 }
 
 fn gid_type(context: &DeviceContext, port: u8, index: u8, gid: Gid) -> Option<GidType> {

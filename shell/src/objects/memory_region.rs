@@ -59,19 +59,17 @@ pub struct MemoryRegion {
 }
 
 impl MemoryRegion {
-    /// Registers the memory of an endpoint's frames.
+    /// Registers the memory of an endpoint's frames: for the own device to write, and for nobody else, whatever the queue pair
+    /// permits. A frame's bytes are handed out as a slice while no request names them; a peer that could write to them
+    /// through the region's key would write under that slice.
     ///
     /// `keeper` keeps that memory mapped; `None` for static storage.
-    ///
-    /// # Errors
-    /// [`Error::Size`] for nothing; [`Error::Unsupported`] for optional access bits on a library without
-    /// `ibv_reg_mr_iova2`; [`Error::Call`] if the library refuses, with the locked-memory limit on errno 12.
     pub(crate) fn of_frames(
         domain: &Arc<ProtectionDomain>,
         frames: &FrameMemory,
-        access: AccessFlags,
         keeper: Keeper,
     ) -> Result<Self, Error> {
+        let access = AccessFlags::LOCAL_WRITE;
         // SAFETY: frame memory is a device's to write by its constructor's promise, and mapped while its keeper lives.
         unsafe { Self::register(domain, frames.as_ptr().addr(), frames.len_bytes(), access, keeper) }
     }

@@ -8,7 +8,7 @@ use std::ffi::c_void;
 use std::mem::{MaybeUninit, offset_of, size_of};
 
 use bareverbs_core::verbs::context::ABI_COMPAT_OFFSET;
-use bareverbs_core::verbs::{Context, Cq, Device, Mr, Pd, Qp};
+use bareverbs_core::verbs::{CompChannel, Context, Cq, Device, Mr, Pd, Qp};
 
 use crate::soft::handles::{Body, Kind};
 
@@ -120,6 +120,11 @@ impl Body for Device {
 impl Body for Pd {
     type Handle = Self;
     const KIND: Kind = Kind::Domain;
+}
+
+impl Body for CompChannel {
+    type Handle = Self;
+    const KIND: Kind = Kind::Channel;
 }
 
 impl Body for Mr {

@@ -2,6 +2,9 @@
 
 use bareverbs_core::verbs::Wc;
 
+use crate::soft::async_events::Unacknowledged;
+use crate::soft::channels::Armed;
+
 /// Which of a queue pair's queues a completion is of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Direction {
@@ -34,6 +37,14 @@ pub(super) struct CompletionQueue {
     put: usize,
     taken: usize,
     overflowed: bool,
+    /// Whether the overflow was told as an asynchronous event.
+    pub told: bool,
+    /// The channel that it reports to, by index.
+    pub channel: Option<u32>,
+    /// The word that its maker gave it, for its events.
+    pub word: usize,
+    pub armed: Armed,
+    pub events: Unacknowledged,
 }
 
 /// The completion queue had no room: the completion is lost and the queue is in error.
@@ -43,7 +54,21 @@ pub(super) struct Overflow;
 impl CompletionQueue {
     pub(super) fn new(handle: usize, context: u32, capacity: usize) -> Self {
         let ring = vec![Entry::default(); capacity.next_power_of_two()].into();
-        Self { handle, context, users: 0, capacity, ring, put: 0, taken: 0, overflowed: false }
+        Self {
+            handle,
+            context,
+            users: 0,
+            capacity,
+            ring,
+            put: 0,
+            taken: 0,
+            overflowed: false,
+            told: false,
+            channel: None,
+            word: 0,
+            armed: Armed::No,
+            events: Unacknowledged::default(),
+        }
     }
 
     /// Where to write the next completion.
@@ -67,6 +92,12 @@ impl CompletionQueue {
         let place = self.taken & (self.ring.len() - 1);
         self.taken = self.taken.wrapping_add(1);
         Some(&self.ring[place])
+    }
+
+    /// Whether there is nothing to be polled.
+    #[inline]
+    pub(super) const fn is_empty(&self) -> bool {
+        self.put == self.taken
     }
 
     /// Whether the queue overflowed and what it still held was polled: from then on every poll fails.

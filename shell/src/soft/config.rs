@@ -17,6 +17,8 @@ pub enum Mode {
         /// Of all its choices.
         seed: u64,
     },
+    /// Nothing moves but by [`SoftFabric::take`](crate::soft::SoftFabric::take).
+    Stepped,
 }
 
 /// What a fabric remembers of the calls made to it.

@@ -2,10 +2,11 @@
 //!
 //! Each function takes one step on one queue pair. When which step is taken is decided in [`crate::soft::schedule`].
 
-use bareverbs_core::verbs::{Be32, QpState, Sge, Wc, WcFlags, WcOpcode, WcStatus, WrOpcode};
+use bareverbs_core::verbs::{Be32, QpState, QpType, Sge, Wc, WcFlags, WcOpcode, WcStatus, WrOpcode};
 
 use crate::soft::bytes::Span;
-use crate::soft::completion::{CompletionQueue, Direction};
+use crate::soft::channels::Armed;
+use crate::soft::completion::{CompletionQueue, Direction, Entry};
 use crate::soft::message_faults::{Held, MessageFault};
 use crate::soft::profile::FRAME_BYTES;
 use crate::soft::queue_pair::{Peer, ReceiveRequest, SendRequest};
@@ -14,7 +15,7 @@ use crate::soft::state::State;
 
 /// A message's bytes, where they are.
 #[derive(Clone, Copy)]
-enum Parts<'message> {
+pub(super) enum Parts<'message> {
     /// In registered memory of the sender's domain.
     Entries { domain: u32, entries: &'message [Sge] },
     /// In the fabric's own memory.
@@ -23,11 +24,30 @@ enum Parts<'message> {
 
 /// A message on its way.
 #[derive(Clone, Copy)]
-struct Message<'message> {
+pub(super) struct Message<'message> {
     parts: Parts<'message>,
     length_bytes: u32,
     immediate: Option<Be32>,
     from_device: u32,
+    kind: QpType,
+    /// Whether the receiver is to be woken.
+    solicited: bool,
+}
+
+/// A completion, and which request of which life of its queue pair it is of.
+struct Made {
+    wc: Wc,
+    life: u64,
+    number: u64,
+}
+
+/// What became of a send that its own end found nothing wrong with.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Sent {
+    /// It is done.
+    Done { arrival: Arrival, status: WcStatus },
+    /// It stays in its queue, to be tried again.
+    Waits,
 }
 
 /// Where a message went: the index of the queue pair whose receive it ended.
@@ -46,7 +66,7 @@ impl State {
                 .peer
                 .and_then(|peer| self.pairs.get(self.find_peer(peer)?))
                 .is_some_and(|peer| hears(peer.state) && peer.receives.waiting() > 0),
-            QpState::RTS => true,
+            QpState::RTS => pair.kind != QpType::RC || self.may_try(index),
             _ => false,
         }
     }
@@ -73,15 +93,20 @@ impl State {
         let pair = self.pairs.get_mut(index)?;
         pair.sends.restore(entries);
         pair.inline = inline;
-        pair.sends.mark_done(|request| request.status = outcome.err().unwrap_or(WcStatus::SUCCESS));
-        if outcome.is_err() {
+        let (arrival, end) = match outcome {
+            Ok(Sent::Done { arrival, status }) => (arrival, status),
+            Ok(Sent::Waits) => return None,
+            Err(status) => (None, status),
+        };
+        pair.sends.mark_done(|request| request.status = end);
+        if end != WcStatus::SUCCESS {
             pair.state = QpState::ERR;
         }
-        outcome.ok().flatten()
+        arrival
     }
 
-    /// Sends a message, or says why the sender's own side cannot.
-    fn send(&mut self, index: u32, request: &SendRequest, parts: Parts<'_>) -> Result<Arrival, WcStatus> {
+    /// Sends a message, or says why it fails.
+    fn send(&mut self, index: u32, request: &SendRequest, parts: Parts<'_>) -> Result<Sent, WcStatus> {
         let pair = self.pairs.get_mut(index).ok_or(WcStatus::GENERAL_ERR)?;
         let device = self.devices.get(pair.device as usize).ok_or(WcStatus::GENERAL_ERR)?;
         let port = device.port(pair.attr.port_num).ok_or(WcStatus::GENERAL_ERR)?;
@@ -97,11 +122,23 @@ impl State {
         if let Parts::Entries { domain, entries } = parts {
             self.regions.check_read(domain, entries)?;
         }
-        let fault = self.faults.on_message();
         let sends = device.is_active(pair.attr.port_num);
-        let message = Message { parts, length_bytes: request.length_bytes, immediate, from_device: pair.device };
-        let Some(mut peer) = pair.peer.filter(|_| sends) else { return Ok(None) };
-        let Some(found) = self.find_peer(peer) else { return Ok(None) };
+        let (length_bytes, from_device, kind) = (request.length_bytes, pair.device, pair.kind);
+        let message = Message { parts, length_bytes, immediate, from_device, kind, solicited: request.solicited };
+        if kind == QpType::RC {
+            return self.send_reliably(index, &message);
+        }
+        let peer = pair.peer.filter(|_| sends);
+        let arrival = self.send_unreliably(index, peer, &message);
+        Ok(Sent::Done { arrival, status: WcStatus::SUCCESS })
+    }
+
+    /// Sends a message off; nobody learns whether it arrives.
+    #[inline]
+    fn send_unreliably(&mut self, index: u32, peer: Option<Peer>, message: &Message<'_>) -> Arrival {
+        let fault = self.faults.on_message();
+        let mut peer = peer?;
+        let found = self.find_peer(peer)?;
         if peer.guess != found {
             peer.guess = found;
             if let Some(pair) = self.pairs.get_mut(index) {
@@ -109,14 +146,14 @@ impl State {
             }
         }
         match fault {
-            None if self.faults.held.is_empty() => Ok(self.arrive(found, &message)),
-            fault => Ok(self.arrive_with(fault, peer, found, &message)),
+            None if self.faults.held.is_empty() => self.arrive(found, message),
+            fault => self.arrive_with(fault, peer, found, message),
         }
     }
 
     /// The queue pair that a peer is, if there is one.
     #[inline]
-    fn find_peer(&self, peer: Peer) -> Option<u32> {
+    pub(super) fn find_peer(&self, peer: Peer) -> Option<u32> {
         let is_it = |index: &u32| {
             self.pairs.get(*index).is_some_and(|pair| pair.number == peer.number && pair.device == peer.device)
         };
@@ -136,7 +173,8 @@ impl State {
         };
         if let Some(wait) = wait.filter(|wait| *wait != Some(0)) {
             let (bytes, immediate) = (self.copy_out(message), message.immediate);
-            self.faults.held.push(Held { bytes, immediate, target, from_device: message.from_device, wait });
+            let (from_device, solicited) = (message.from_device, message.solicited);
+            self.faults.held.push(Held { bytes, immediate, target, from_device, solicited, wait });
             return None;
         }
         let arrival = match fault {
@@ -168,6 +206,8 @@ impl State {
             length_bytes: held.bytes.len() as u32,
             immediate: held.immediate,
             from_device: held.from_device,
+            kind: QpType::UC,
+            solicited: held.solicited,
         };
         self.arrive(found, &message)
     }
@@ -187,10 +227,10 @@ impl State {
 
     /// Lets a message arrive: it ends the next posted receive, or nobody hears of it.
     #[inline]
-    fn arrive(&mut self, index: u32, message: &Message<'_>) -> Arrival {
+    pub(super) fn arrive(&mut self, index: u32, message: &Message<'_>) -> Arrival {
         let pair = self.pairs.get_mut(index)?;
         let device = self.devices.get(pair.device as usize)?;
-        let expected = pair.peer.is_some_and(|peer| peer.device == message.from_device);
+        let expected = pair.peer.is_some_and(|peer| peer.device == message.from_device) && pair.kind == message.kind;
         if !hears(pair.state) || !expected || !device.is_active(pair.attr.port_num) {
             return None;
         }
@@ -207,6 +247,7 @@ impl State {
         pair.receives.mark_done(|request| {
             request.status = outcome.err().unwrap_or(WcStatus::SUCCESS);
             request.byte_len = message.length_bytes;
+            request.solicited = message.solicited;
             if whole_frames {
                 request.byte_len = message.length_bytes.next_multiple_of(FRAME_BYTES).min(room_bytes);
             }
@@ -272,17 +313,9 @@ impl State {
         if !request.makes_completion() {
             return true;
         }
-        let put = self.queues.get_mut(pair.send_cq).map(CompletionQueue::push);
-        match put {
-            Some(Ok(entry)) => {
-                entry.wc = send_completion(request, pair.number);
-                self.schedule.spoil_undefined(&mut entry.wc);
-                (entry.queue_pair, entry.life) = (index, pair.life);
-                (entry.direction, entry.number) = (Direction::Send, number);
-            }
-            // The queue pair fails with its completion queue.
-            _ => pair.state = QpState::ERR,
-        }
+        let (queue, solicits) = (pair.send_cq, request.status != WcStatus::SUCCESS);
+        let made = Made { wc: send_completion(request, pair.number), life: pair.life, number };
+        self.put(queue, index, Direction::Send, made, solicits);
         true
     }
 
@@ -291,18 +324,28 @@ impl State {
     pub(super) fn report_receive(&mut self, index: u32) -> bool {
         let Some(pair) = self.pairs.get_mut(index) else { return false };
         let Some((number, request)) = pair.receives.report() else { return false };
-        let put = self.queues.get_mut(pair.recv_cq).map(CompletionQueue::push);
-        match put {
+        let (queue, solicits) = (pair.recv_cq, request.solicited || request.status != WcStatus::SUCCESS);
+        let made = Made { wc: receive_completion(request, pair.number), life: pair.life, number };
+        self.put(queue, index, Direction::Receive, made, solicits);
+        true
+    }
+
+    /// Puts a completion of a queue pair into a queue.
+    #[inline]
+    fn put(&mut self, queue: u32, pair: u32, direction: Direction, made: Made, solicits: bool) {
+        let to = self.queues.get_mut(queue);
+        let armed = to.as_ref().is_some_and(|queue| queue.armed != Armed::No);
+        match to.map(CompletionQueue::push) {
             Some(Ok(entry)) => {
-                entry.wc = receive_completion(request, pair.number);
+                *entry = Entry { wc: made.wc, queue_pair: pair, life: made.life, direction, number: made.number };
                 self.schedule.spoil_undefined(&mut entry.wc);
-                (entry.queue_pair, entry.life) = (index, pair.life);
-                (entry.direction, entry.number) = (Direction::Receive, number);
             }
             // The queue pair fails with its completion queue.
-            _ => pair.state = QpState::ERR,
+            _ => return self.overflow(queue, pair),
         }
-        true
+        if armed {
+            self.wake(queue, solicits);
+        }
     }
 
     /// Takes a completion out of a queue, and frees the slots that it ends.

@@ -3,7 +3,7 @@
 use std::ffi::c_char;
 use std::sync::Arc;
 
-use bareverbs_core::verbs::{Device, NodeType, PortState};
+use bareverbs_core::verbs::{Device, EventType, NodeType, PortState};
 
 use crate::soft::config::{SoftConfig, SoftError};
 use crate::soft::device::{GidSlot, SoftDevice, SoftPort};
@@ -13,6 +13,7 @@ use crate::soft::pairs::FIRST_NUMBER;
 use crate::soft::plan::Answer;
 use crate::soft::record::Call;
 use crate::soft::state::{DeviceState, LiveCounts, State};
+use crate::soft::steps::Step;
 use crate::soft::{table, worlds};
 use crate::symbols::Symbols;
 
@@ -135,12 +136,38 @@ impl SoftFabric {
         })
     }
 
+    /// What can happen next, in [`Mode::Stepped`](crate::soft::Mode::Stepped). Empty when nothing can, until something is
+    /// posted or moved.
+    pub fn steps(&self) -> Vec<Step> {
+        self.with(State::steps)
+    }
+
+    /// Lets a step happen; false where it cannot, and then nothing happens.
+    pub fn take(&self, step: Step) -> bool {
+        self.with(|state| state.take_told(step))
+    }
+
+    /// Ends the stepping: everything that can happen happens, and from now on at once. Messages that were held on their way
+    /// are lost.
+    pub fn run_freely(&self) {
+        self.with(State::run_freely);
+    }
+
+    /// Begins the stepping again that [`SoftFabric::run_freely`] ended.
+    pub fn step_again(&self) {
+        self.with(|state| state.schedule.start_stepping());
+    }
+
     /// Changes the state of a port, counted from 1.
     ///
     /// # Panics
     /// If there is no such device or port.
     pub fn set_port_state(&self, device: &str, port: u8, to: PortState) {
-        self.change_port(device, port, |port| port.state = to);
+        let (index, before) = self.change_port(device, port, |port| std::mem::replace(&mut port.state, to));
+        self.with(|state| {
+            state.tell_port_state(index, port, before, to);
+            state.after_change();
+        });
     }
 
     /// Replaces a port's GID table. Queue pairs that are connected stay so.
@@ -148,16 +175,29 @@ impl SoftFabric {
     /// # Panics
     /// If there is no such device or port.
     pub fn set_gids(&self, device: &str, port: u8, gids: Vec<GidSlot>) {
-        self.change_port(device, port, |port| port.gids = gids);
+        let (index, ()) = self.change_port(device, port, |port| port.gids = gids);
+        self.with(|state| state.tell_all(index, EventType::GID_CHANGE, port));
     }
 
-    fn change_port(&self, device: &str, port: u8, change: impl FnOnce(&mut SoftPort)) {
+    /// Lets a device fail for good: its contexts are told, its ports are down, what is asked of it answers EIO. What there
+    /// is can be destroyed.
+    ///
+    /// # Panics
+    /// If there is no such device.
+    pub fn device_fatal(&self, device: &str) {
+        let index = self.with(|state| state.devices.iter().position(|known| known.name == device));
+        let index = index.unwrap_or_else(|| panic!("there is no device {device:?}"));
+        self.with(|state| state.fail_device(index as u32));
+    }
+
+    /// Changes a port; the device's index, and what the change answers.
+    fn change_port<R>(&self, device: &str, port: u8, change: impl FnOnce(&mut SoftPort) -> R) -> (u32, R) {
         let changed = self.with(|state| {
-            let device = state.devices.iter_mut().find(|known| known.name == device)?;
-            change(device.ports.get_mut(usize::from(port).checked_sub(1)?)?);
-            Some(())
+            let index = state.devices.iter().position(|known| known.name == device)?;
+            let port = state.devices[index].ports.get_mut(usize::from(port).checked_sub(1)?)?;
+            Some((index as u32, change(port)))
         });
-        assert!(changed.is_some(), "there is no port {port} of a device {device:?}");
+        changed.unwrap_or_else(|| panic!("there is no port {port} of a device {device:?}"))
     }
 }
 
@@ -189,5 +229,6 @@ fn make_device(place: Place, device: &SoftDevice) -> DeviceState {
         regions: 0,
         next_number: FIRST_NUMBER,
         references: 0,
+        fatal: false,
     }
 }

@@ -33,10 +33,11 @@ pub(super) enum Kind {
     Region,
     CompletionQueue,
     QueuePair,
+    Channel,
 }
 
 impl Kind {
-    pub(super) const COUNT: usize = 6;
+    pub(super) const COUNT: usize = 7;
 
     /// The kind in words.
     pub(super) const fn name(self) -> &'static str {
@@ -47,6 +48,7 @@ impl Kind {
             Self::Region => "memory region",
             Self::CompletionQueue => "completion queue",
             Self::QueuePair => "queue pair",
+            Self::Channel => "completion channel",
         }
     }
 

@@ -35,6 +35,7 @@ pub(super) struct Held {
     pub immediate: Option<Be32>,
     pub target: (u32, u32),
     pub from_device: u32,
+    pub solicited: bool,
     /// Later messages to wait for; `None` until it is released.
     pub wait: Option<u32>,
 }
@@ -61,6 +62,8 @@ pub(super) struct MessageFaults {
     odds: Option<(Rng, MessageOdds)>,
     sent: u64,
     met: Vec<(u64, MessageFault)>,
+    /// What befalls every message now.
+    forced: Option<MessageFault>,
     pub held: Vec<Held>,
 }
 
@@ -79,6 +82,11 @@ impl MessageFaults {
         self.odds = (odds != MessageOdds::default()).then(|| (Rng::new(seed), odds));
     }
 
+    /// Sets what befalls every message until this is called again.
+    pub(super) const fn force(&mut self, fault: Option<MessageFault>) {
+        self.forced = fault;
+    }
+
     /// The messages that met a fault, by their number in the fabric's life, counted from 1.
     pub(super) fn met(&self) -> Vec<(u64, MessageFault)> {
         self.met.clone()
@@ -88,7 +96,7 @@ impl MessageFaults {
     #[inline]
     pub(super) fn on_message(&mut self) -> Option<MessageFault> {
         self.sent += 1;
-        if self.planned.is_empty() && self.odds.is_none() { None } else { self.look_up() }
+        if self.planned.is_empty() && self.odds.is_none() && self.forced.is_none() { None } else { self.look_up() }
     }
 
     #[cold]
@@ -96,6 +104,7 @@ impl MessageFaults {
         let planned = self.planned.iter().position(|(number, _)| *number == self.sent);
         let fault = match planned {
             Some(at) => Some(self.planned.swap_remove(at).1),
+            None if self.forced.is_some() => self.forced,
             None => self.odds.as_mut().and_then(|(rng, odds)| odds.draw(rng)),
         };
         self.met.extend(fault.map(|fault| (self.sent, fault)));
@@ -168,7 +177,8 @@ mod tests {
 
     #[test]
     fn a_delayed_message_is_due_after_so_many_of_its_own_queue_pair() {
-        let held = |wait| Held { bytes: vec![], immediate: None, target: (0, 9), from_device: 0, wait };
+        let held =
+            |wait| Held { bytes: vec![], immediate: None, target: (0, 9), from_device: 0, solicited: false, wait };
         let mut faults = MessageFaults { held: vec![held(Some(2)), held(None)], ..MessageFaults::default() };
         assert_eq!(faults.due_after_arrival((0, 8)).len(), 0);
         assert_eq!(faults.due_after_arrival((0, 9)).len(), 0);

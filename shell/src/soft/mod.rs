@@ -4,15 +4,24 @@
 //! functions of our own over objects in this process, laid out at full platform size. What runs above cannot tell the
 //! difference, so what is tested here is the code that runs on hardware. It lives in one process.
 //!
-//! It serves unreliable connected queue pairs: SEND, and SEND with immediate. The rules it follows are those that were
+//! It serves connected queue pairs, unreliable and reliable: SEND, and SEND with immediate. The rules it follows are those that were
 //! measured on soft-RoCE; where soft-RoCE is laxer than hardware, it is as strict as hardware.
 //!
 //! - It is deterministic: no threads, no clock, seeded randomness. Work moves inside posts and polls.
+//! - It can be led step by step ([`Mode::Stepped`]), so that a test meets every order.
 //! - It can be nasty ([`Mode::Adversarial`]), fail on demand ([`SoftFabric::fail`]), lose and mangle messages
 //!   ([`SoftFabric::message_fault`]), and pretend to be a Thunderbolt device of a Mac ([`SoftDevice::thunderbolt`]).
 //! - A handle that was destroyed is known as such: a second destruction, or a use, is answered with EINVAL and noted
 //!   ([`SoftFabric::misuse`]).
 //! - Many fabrics live beside each other, so that tests run in parallel.
+//!
+//! # Where it differs from soft-RoCE, on purpose
+//!
+#![doc = include_str!("differences.md")]
+//!
+//! Each row is asserted on both by the test binary `verbs_conformance`.
+//!
+//! # How it stands
 //!
 //! This folder and the shell's owning handles never import each other: they meet in the table.
 //!
@@ -25,8 +34,10 @@
 //! # Ok::<(), bareverbs_shell::soft::SoftError>(())
 //! ```
 
+mod async_events;
 mod bytes;
 mod c_objects;
+mod channels;
 mod completion;
 mod config;
 mod device;
@@ -44,10 +55,13 @@ mod queue_pair;
 mod queue_state;
 mod record;
 mod regions;
+mod reliable;
 mod rng;
 mod schedule;
+mod signal;
 mod slab;
 mod state;
+mod steps;
 mod table;
 mod work_queue;
 mod worlds;
@@ -61,3 +75,4 @@ pub use plan::{Answer, BadWr};
 pub use profile::Profile;
 pub use record::{Call, Detail};
 pub use state::LiveCounts;
+pub use steps::{Does, Step};

@@ -9,12 +9,14 @@ use std::ptr::with_exposed_provenance_mut;
 use bareverbs_core::verbs::context::{ABI_COMPAT_OFFSET, QUERY_DEVICE_EX, QUERY_PORT, VERBS_CONTEXT_SZ};
 use bareverbs_core::verbs::{AccessFlags, Context, ContextOps, Cq, Mr, Pd, PortState};
 
+use crate::soft::async_events::{AsyncEvents, Subject};
 use crate::soft::bytes::RegisteredMemory;
 use crate::soft::c_objects::{VerbsContext, WholeCq};
 use crate::soft::completion::CompletionQueue;
 use crate::soft::entry;
 use crate::soft::handles::{self, Kind, Place};
 use crate::soft::regions::{Region, check_access};
+use crate::soft::signal::Signal;
 use crate::soft::state::{ContextState, DeviceState, DomainState, State};
 
 /// Completion vectors of a context.
@@ -41,12 +43,13 @@ impl State {
     pub(super) fn open(&mut self, device: u32) -> Result<usize, c_int> {
         let place = self.place(self.contexts.next_index());
         let state = self.devices.get_mut(device as usize).ok_or(libc::ENODEV)?;
+        let events = if state.profile.has_events() { Some(Signal::new()?) } else { None };
         state.references += 1;
         let head = Context {
             device: with_exposed_provenance_mut(state.handle),
             ops: operations(&self.missing),
             cmd_fd: -1,
-            async_fd: -1,
+            async_fd: events.as_ref().map_or(-1, Signal::fd),
             num_comp_vectors: VECTORS,
         };
         let body = if state.profile.has_extended_context() && ABI_COMPAT_OFFSET.is_some() {
@@ -63,7 +66,13 @@ impl State {
             VerbsContext::plain(head)
         };
         let handle = handles::create(place, body);
-        self.contexts.insert(ContextState { handle, device, closed: false, children: 0 });
+        self.contexts.insert(ContextState {
+            handle,
+            device,
+            closed: false,
+            children: 0,
+            events: events.map(AsyncEvents::new),
+        });
         Ok(handle)
     }
 
@@ -84,7 +93,7 @@ impl State {
         Ok(())
     }
 
-    fn adopt(&mut self, context: u32, children: i32) {
+    pub(super) fn adopt(&mut self, context: u32, children: i32) {
         if let Some(context) = self.contexts.get_mut(context) {
             context.children = context.children.saturating_add_signed(children);
         }
@@ -204,6 +213,7 @@ impl State {
         entries: c_int,
         own_word: *mut c_void,
         vector: c_int,
+        channel: Option<u32>,
     ) -> Result<usize, c_int> {
         let limit = self.device_of(context).ok_or(libc::EINVAL)?.limits.completion_entries;
         let capacity =
@@ -212,15 +222,24 @@ impl State {
             return Err(libc::EINVAL);
         }
         let index = self.queues.next_index();
+        let channel_handle = match channel.and_then(|channel| self.channels.get_mut(channel)) {
+            None => std::ptr::null_mut(),
+            Some(channel) => {
+                channel.users += 1;
+                with_exposed_provenance_mut(channel.handle)
+            }
+        };
         let head = Cq {
             context: self.context_pointer(context),
-            channel: std::ptr::null_mut(),
+            channel: channel_handle,
             cq_context: own_word,
             handle: index,
             cqe: entries,
         };
         let handle = handles::create(self.place(index), WholeCq::new(head));
-        self.queues.insert(CompletionQueue::new(handle, context, capacity as usize));
+        let mut queue = CompletionQueue::new(handle, context, capacity as usize);
+        (queue.channel, queue.word) = (channel, own_word.expose_provenance());
+        self.queues.insert(queue);
         self.adopt(context, 1);
         Ok(handle)
     }
@@ -230,8 +249,13 @@ impl State {
         if queue.users > 0 {
             return Err(libc::EBUSY);
         }
-        let (handle, context) = (queue.handle, queue.context);
+        let (handle, context, channel, events) = (queue.handle, queue.context, queue.channel, queue.events);
+        self.refuse_unacknowledged("ibv_destroy_cq", handle, events)?;
         self.queues.remove(index);
+        self.forget_events(context, Subject::Queue, index);
+        if let Some(channel) = channel {
+            self.leave_channel(index, channel);
+        }
         self.adopt(context, -1);
         self.bury(Kind::CompletionQueue, handle);
         Ok(())

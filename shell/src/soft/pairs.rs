@@ -4,14 +4,15 @@ use std::ffi::c_int;
 use std::ptr::with_exposed_provenance_mut;
 
 use bareverbs_core::verbs::{
-    Cq, Gid, Mtu, Qp, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpState, QpType, RecvWr, SendFlags, SendWr, Sge, WrOpcode,
+    Cq, Gid, Mtu, Qp, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpState, RecvWr, SendFlags, SendWr, Sge, WrOpcode,
 };
 
+use crate::soft::async_events::{Subject, Unacknowledged};
 use crate::soft::bytes::InlineBytes;
 use crate::soft::c_objects::WholeQp;
 use crate::soft::device::GidSlot;
 use crate::soft::handles::{self, Kind};
-use crate::soft::queue_pair::{Peer, QueuePair, ReceiveRequest, SendRequest, granted};
+use crate::soft::queue_pair::{Peer, QueuePair, ReceiveRequest, SendRequest, Tries, granted};
 use crate::soft::queue_state::{allows, takes_receives, takes_sends};
 use crate::soft::state::{DeviceState, State};
 use crate::soft::work_queue::WorkQueue;
@@ -56,11 +57,14 @@ impl State {
             domain,
             send_cq,
             recv_cq,
+            kind: asked.init.qp_type,
             every_send_signaled: asked.init.sq_sig_all != 0,
             state: QpState::RESET,
             cap,
             attr: QpAttr::default(),
             peer: None,
+            tries: Tries::default(),
+            events: Unacknowledged::default(),
             initialised: 0,
             sends,
             receives: WorkQueue::new(cap.max_recv_wr, cap.max_recv_sge),
@@ -106,14 +110,18 @@ impl State {
             recv_cq: queue(pair.recv_cq),
             srq: std::ptr::null_mut(),
             cap: pair.cap,
-            qp_type: QpType::UC,
+            qp_type: pair.kind,
             sq_sig_all: pair.every_send_signaled.into(),
         })
     }
 
     /// Destroys a queue pair. Its completions stay where they are; what it had not completed is gone.
     pub(super) fn destroy_pair(&mut self, index: u32) -> Result<(), c_int> {
+        let pair = self.pairs.get(index).ok_or(libc::EINVAL)?;
+        let (handle, events) = (pair.handle, pair.events);
+        self.refuse_unacknowledged("ibv_destroy_qp", handle, events)?;
         let pair = self.pairs.remove(index).ok_or(libc::EINVAL)?;
+        self.forget_events(pair.context, Subject::Pair, index);
         self.count_pair(pair.domain, [pair.send_cq, pair.recv_cq], -1);
         self.bury(Kind::QueuePair, pair.handle);
         Ok(())
@@ -127,7 +135,7 @@ impl State {
         if mask.contains(QpAttrMask::CUR_STATE) && attr.cur_qp_state != from {
             return Err(libc::EINVAL);
         }
-        if !allows(from, to, mask) {
+        if !allows(pair.kind, from, to, mask) {
             return Err(libc::EINVAL);
         }
         let device = self.devices.get(pair.device as usize).ok_or(libc::EINVAL)?;
@@ -135,6 +143,11 @@ impl State {
             return Err(libc::EINVAL);
         }
         if mask.contains(QpAttrMask::PATH_MTU) && Mtu::bytes(attr.path_mtu).is_none() {
+            return Err(libc::EINVAL);
+        }
+        if (mask.contains(QpAttrMask::TIMEOUT) && attr.timeout > LONGEST_TIMER)
+            || (mask.contains(QpAttrMask::MIN_RNR_TIMER) && attr.min_rnr_timer > LONGEST_TIMER)
+        {
             return Err(libc::EINVAL);
         }
         let peer_device = match mask.contains(QpAttrMask::AV) {
@@ -244,6 +257,9 @@ impl State {
 
 /// The number of a device's first queue pair: 0 and 1 are the subnet's.
 pub(super) const FIRST_NUMBER: u32 = 17;
+
+/// The highest code of a timer: five bits.
+const LONGEST_TIMER: u8 = 31;
 
 /// The highest opcode that a header has.
 const LAST_OPCODE: u32 = WrOpcode::ATOMIC_WRITE.0;

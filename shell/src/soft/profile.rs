@@ -38,6 +38,11 @@ impl Profile {
         self.is_thunderbolt()
     }
 
+    /// Whether there are reliable connected queue pairs.
+    pub(super) const fn has_reliable_service(self) -> bool {
+        !self.is_thunderbolt()
+    }
+
     /// Whether a message has room for immediate data.
     pub(super) const fn carries_immediate(self) -> bool {
         !self.is_thunderbolt()
@@ -91,6 +96,11 @@ impl Profile {
     /// What one queue pair too many is answered.
     pub(super) const fn too_many_queue_pairs(self) -> c_int {
         if self.is_thunderbolt() { libc::EBUSY } else { libc::ENOMEM }
+    }
+
+    /// Whether there are completion channels and a file of asynchronous events.
+    pub(super) const fn has_events(self) -> bool {
+        !self.is_thunderbolt()
     }
 
     /// Whether the operations in front of the context exist.

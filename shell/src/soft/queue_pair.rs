@@ -6,6 +6,7 @@ use bareverbs_core::verbs::{
     Be32, QpAttr, QpAttrMask, QpCap, QpState, QpType, SendFlags, SendWr, WcFlags, WcStatus, WrOpcode,
 };
 
+use crate::soft::async_events::Unacknowledged;
 use crate::soft::device::Limits;
 use crate::soft::profile::Profile;
 use crate::soft::work_queue::{Request, WorkQueue};
@@ -16,6 +17,8 @@ pub(super) struct SendRequest {
     pub wr_id: u64,
     pub opcode: WrOpcode,
     pub signaled: bool,
+    /// Whether its receiver is to be woken.
+    pub solicited: bool,
     pub immediate: Be32,
     pub length_bytes: u32,
     pub inline: bool,
@@ -38,6 +41,8 @@ pub(super) struct ReceiveRequest {
     pub byte_len: u32,
     pub immediate: Be32,
     pub flags: WcFlags,
+    /// Whether the message was to wake its receiver.
+    pub solicited: bool,
 }
 
 impl Request for SendRequest {
@@ -69,6 +74,7 @@ impl SendRequest {
             wr_id: wr.wr_id,
             opcode: wr.opcode,
             signaled: every_send_signaled || wr.send_flags.contains(SendFlags::SIGNALED),
+            solicited: wr.send_flags.contains(SendFlags::SOLICITED),
             immediate: wr.imm_data,
             length_bytes,
             inline,
@@ -93,6 +99,15 @@ pub(super) struct Peer {
     pub guess: u32,
 }
 
+/// How often a reliable queue pair has tried its next send in vain.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Tries {
+    /// Nobody acknowledged.
+    pub unheard: u8,
+    /// There was no receive.
+    pub not_ready: u8,
+}
+
 /// A queue pair.
 #[derive(Debug)]
 pub(super) struct QueuePair {
@@ -106,11 +121,15 @@ pub(super) struct QueuePair {
     pub domain: u32,
     pub send_cq: u32,
     pub recv_cq: u32,
+    pub kind: QpType,
     pub every_send_signaled: bool,
     pub state: QpState,
     pub cap: QpCap,
     pub attr: QpAttr,
     pub peer: Option<Peer>,
+    /// Tries of the next send that were in vain.
+    pub tries: Tries,
+    pub events: Unacknowledged,
     /// When it moved to INIT, on the fabric's count of events.
     pub initialised: u64,
     pub sends: WorkQueue<SendRequest>,
@@ -126,7 +145,8 @@ pub(super) struct QueuePair {
 pub(super) fn granted(asked: QpCap, kind: QpType, profile: Profile, limits: &Limits) -> Result<QpCap, c_int> {
     match kind {
         QpType::UC => {}
-        // Reliable and datagram queue pairs exist on the devices that this one stands for, so they are unsupported, not wrong.
+        QpType::RC if profile.has_reliable_service() => {}
+        // These exist on the devices that this one stands for, so they are unsupported, not wrong.
         QpType::RC | QpType::UD => return Err(profile.unsupported()),
         _ => return Err(libc::EINVAL),
     }
@@ -152,6 +172,7 @@ impl QueuePair {
         self.sends.clear();
         self.receives.clear();
         self.peer = None;
+        self.tries = Tries::default();
     }
 
     /// Takes over the attributes that a move brings.
@@ -180,6 +201,29 @@ impl QueuePair {
         }
         if has(QpAttrMask::SQ_PSN) {
             self.attr.sq_psn = attr.sq_psn;
+        }
+        self.take_reliable_attributes(attr, mask);
+    }
+
+    fn take_reliable_attributes(&mut self, attr: &QpAttr, mask: QpAttrMask) {
+        let has = |bit| mask.contains(bit);
+        if has(QpAttrMask::TIMEOUT) {
+            self.attr.timeout = attr.timeout;
+        }
+        if has(QpAttrMask::RETRY_CNT) {
+            self.attr.retry_cnt = attr.retry_cnt;
+        }
+        if has(QpAttrMask::RNR_RETRY) {
+            self.attr.rnr_retry = attr.rnr_retry;
+        }
+        if has(QpAttrMask::MIN_RNR_TIMER) {
+            self.attr.min_rnr_timer = attr.min_rnr_timer;
+        }
+        if has(QpAttrMask::MAX_QP_RD_ATOMIC) {
+            self.attr.max_rd_atomic = attr.max_rd_atomic;
+        }
+        if has(QpAttrMask::MAX_DEST_RD_ATOMIC) {
+            self.attr.max_dest_rd_atomic = attr.max_dest_rd_atomic;
         }
     }
 
@@ -224,7 +268,8 @@ mod tests {
     #[test]
     fn services_that_are_not_there_are_unsupported() {
         let ask = |kind, profile| granted(ASKED, kind, profile, &Limits::default());
-        assert_eq!(ask(QpType::RC, Profile::Verbs), Err(libc::EOPNOTSUPP));
+        assert_eq!(ask(QpType::UD, Profile::Verbs), Err(libc::EOPNOTSUPP));
+        assert_eq!(ask(QpType::RC, Profile::Verbs), Ok(ASKED));
         assert_eq!(ask(QpType::RC, Profile::Thunderbolt), Err(102));
         assert_eq!(ask(QpType(77), Profile::Verbs), Err(22));
     }

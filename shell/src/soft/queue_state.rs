@@ -1,14 +1,23 @@
-//! The states of an unreliable connected queue pair, and which attributes each step needs and takes.
+//! The states of a connected queue pair, and which attributes each step needs and takes.
 //!
 //! Source: the InfiniBand specification's table as the Linux kernel holds it (`qp_state_table` in
-//! `drivers/infiniband/core/verbs.c`), its columns for UC.
+//! `drivers/infiniband/core/verbs.c`), its columns for UC and RC.
 
-use bareverbs_core::verbs::{QpAttrMask, QpState};
+use bareverbs_core::verbs::{QpAttrMask, QpState, QpType};
 
 /// One step and its attributes.
 struct Step {
     from: QpState,
     to: QpState,
+    needs: QpAttrMask,
+    takes: QpAttrMask,
+    /// What a reliable queue pair needs and takes besides.
+    reliable: Reliable,
+}
+
+/// What a step of a reliable queue pair has besides.
+#[derive(Clone, Copy)]
+struct Reliable {
     needs: QpAttrMask,
     takes: QpAttrMask,
 }
@@ -36,31 +45,47 @@ const DRAINED: QpAttrMask = mask(&[
     QpAttrMask::PATH_MIG_STATE,
 ]);
 
+const NO_MORE: Reliable = Reliable { needs: NONE, takes: NONE };
+const TIMER: Reliable = Reliable { needs: NONE, takes: QpAttrMask::MIN_RNR_TIMER };
+const RELIABLE_RTR: Reliable =
+    Reliable { needs: mask(&[QpAttrMask::MAX_DEST_RD_ATOMIC, QpAttrMask::MIN_RNR_TIMER]), takes: NONE };
+const TRIES: QpAttrMask =
+    mask(&[QpAttrMask::TIMEOUT, QpAttrMask::RETRY_CNT, QpAttrMask::RNR_RETRY, QpAttrMask::MAX_QP_RD_ATOMIC]);
+const RELIABLE_RTS: Reliable = Reliable { needs: TRIES, takes: QpAttrMask::MIN_RNR_TIMER };
+const RELIABLE_DRAINED: Reliable = Reliable {
+    needs: NONE,
+    takes: mask(&[TRIES, QpAttrMask::PORT, QpAttrMask::MAX_DEST_RD_ATOMIC, QpAttrMask::MIN_RNR_TIMER]),
+};
+
+/// A step and its attributes, for both services and for reliable queue pairs besides.
+const fn step(from: QpState, to: QpState, needs: QpAttrMask, takes: QpAttrMask, reliable: Reliable) -> Step {
+    Step { from, to, needs, takes, reliable }
+}
+
 /// Every step but those to RESET and to ERR, which every state allows with no attribute.
 const STEPS: &[Step] = &[
-    Step { from: QpState::RESET, to: QpState::INIT, needs: TO_INIT, takes: NONE },
-    Step { from: QpState::INIT, to: QpState::INIT, needs: NONE, takes: TO_INIT },
-    Step { from: QpState::INIT, to: QpState::RTR, needs: TO_RTR, takes: WITH_RTR },
-    Step { from: QpState::RTR, to: QpState::RTS, needs: QpAttrMask::SQ_PSN, takes: RUNNING },
-    Step { from: QpState::RTS, to: QpState::RTS, needs: NONE, takes: RUNNING },
-    Step { from: QpState::RTS, to: QpState::SQD, needs: NONE, takes: QpAttrMask::EN_SQD_ASYNC_NOTIFY },
-    Step { from: QpState::SQD, to: QpState::RTS, needs: NONE, takes: RUNNING },
-    Step { from: QpState::SQD, to: QpState::SQD, needs: NONE, takes: DRAINED },
+    step(QpState::RESET, QpState::INIT, TO_INIT, NONE, NO_MORE),
+    step(QpState::INIT, QpState::INIT, NONE, TO_INIT, NO_MORE),
+    step(QpState::INIT, QpState::RTR, TO_RTR, WITH_RTR, RELIABLE_RTR),
+    step(QpState::RTR, QpState::RTS, QpAttrMask::SQ_PSN, RUNNING, RELIABLE_RTS),
+    step(QpState::RTS, QpState::RTS, NONE, RUNNING, TIMER),
+    step(QpState::RTS, QpState::SQD, NONE, QpAttrMask::EN_SQD_ASYNC_NOTIFY, NO_MORE),
+    step(QpState::SQD, QpState::RTS, NONE, RUNNING, TIMER),
+    step(QpState::SQD, QpState::SQD, NONE, DRAINED, RELIABLE_DRAINED),
 ];
 
 /// Whether the step from one state to another may be taken with these attributes.
 ///
 /// RESET to ERR is refused, as the kernel does: there is nothing to flush.
-pub(super) fn allows(from: QpState, to: QpState, attributes: QpAttrMask) -> bool {
+pub(super) fn allows(kind: QpType, from: QpState, to: QpState, attributes: QpAttrMask) -> bool {
     let attributes = attributes.difference(QpAttrMask::STATE);
     match to {
         QpState::RESET => attributes.is_empty(),
         QpState::ERR => attributes.is_empty() && from != QpState::RESET,
-        _ => STEPS.iter().any(|step| {
-            step.from == from
-                && step.to == to
-                && attributes.contains(step.needs)
-                && (step.needs | step.takes).contains(attributes)
+        _ => STEPS.iter().filter(|step| (step.from, step.to) == (from, to)).any(|step| {
+            let more = if kind == QpType::RC { step.reliable } else { NO_MORE };
+            let (needs, takes) = (step.needs | more.needs, step.takes | more.takes);
+            attributes.contains(needs) && (needs | takes).contains(attributes)
         }),
     }
 }
@@ -87,6 +112,10 @@ pub(super) const fn hears(state: QpState) -> bool {
 mod tests {
     use super::*;
 
+    fn uc_allows(from: QpState, to: QpState, attributes: QpAttrMask) -> bool {
+        allows(QpType::UC, from, to, attributes)
+    }
+
     const STATES: [QpState; 7] =
         [QpState::RESET, QpState::INIT, QpState::RTR, QpState::RTS, QpState::SQD, QpState::SQE, QpState::ERR];
 
@@ -100,9 +129,9 @@ mod tests {
     #[test]
     fn each_step_of_a_life_needs_every_one_of_its_attributes() {
         for (from, to, needs) in LIFE {
-            assert!(allows(from, to, needs | QpAttrMask::STATE), "{from:?} {to:?}");
+            assert!(uc_allows(from, to, needs | QpAttrMask::STATE), "{from:?} {to:?}");
             for missing in needs.iter() {
-                assert!(!allows(from, to, needs.difference(missing)), "{from:?} {to:?} without {missing:?}");
+                assert!(!uc_allows(from, to, needs.difference(missing)), "{from:?} {to:?} without {missing:?}");
             }
         }
     }
@@ -111,7 +140,7 @@ mod tests {
     fn attributes_of_reliable_queue_pairs_are_refused() {
         for (from, to, needs) in LIFE {
             for reliable in [QpAttrMask::TIMEOUT, QpAttrMask::RETRY_CNT, QpAttrMask::MIN_RNR_TIMER, QpAttrMask::QKEY] {
-                assert!(!allows(from, to, needs | reliable), "{from:?} {to:?} {reliable:?}");
+                assert!(!uc_allows(from, to, needs | reliable), "{from:?} {to:?} {reliable:?}");
             }
         }
     }
@@ -121,13 +150,34 @@ mod tests {
         for from in STATES {
             for (before, to, needs) in LIFE {
                 let again = from == QpState::INIT && to == QpState::INIT;
-                assert_eq!(allows(from, to, needs), from == before || again, "{from:?} to {to:?}");
+                assert_eq!(uc_allows(from, to, needs), from == before || again, "{from:?} to {to:?}");
             }
-            assert!(allows(from, QpState::RESET, QpAttrMask::STATE));
-            assert_eq!(allows(from, QpState::ERR, QpAttrMask::STATE), from != QpState::RESET);
-            assert!(!allows(from, QpState::RESET, QpAttrMask::SQ_PSN), "RESET takes no attribute");
+            assert!(uc_allows(from, QpState::RESET, QpAttrMask::STATE));
+            assert_eq!(uc_allows(from, QpState::ERR, QpAttrMask::STATE), from != QpState::RESET);
+            assert!(!uc_allows(from, QpState::RESET, QpAttrMask::SQ_PSN), "RESET takes no attribute");
         }
-        assert!(allows(QpState::RTS, QpState::SQD, NONE) && !allows(QpState::RTR, QpState::SQD, NONE));
-        assert!(!allows(QpState::ERR, QpState::RTS, QpAttrMask::SQ_PSN));
+        assert!(uc_allows(QpState::RTS, QpState::SQD, NONE) && !uc_allows(QpState::RTR, QpState::SQD, NONE));
+        assert!(!uc_allows(QpState::ERR, QpState::RTS, QpAttrMask::SQ_PSN));
+    }
+
+    #[test]
+    fn reliable_queue_pairs_need_each_attribute_of_their_own() {
+        let life = [
+            (QpState::RESET, QpState::INIT, TO_INIT),
+            (QpState::INIT, QpState::RTR, TO_RTR | RELIABLE_RTR.needs),
+            (QpState::RTR, QpState::RTS, QpAttrMask::SQ_PSN | TRIES),
+        ];
+        for (from, to, needs) in life {
+            assert!(allows(QpType::RC, from, to, needs), "{from:?} {to:?}");
+            for missing in needs.iter() {
+                assert!(
+                    !allows(QpType::RC, from, to, needs.difference(missing)),
+                    "{from:?} {to:?} without {missing:?}"
+                );
+            }
+            assert!(!allows(QpType::RC, from, to, needs | QpAttrMask::QKEY), "{from:?} {to:?}");
+        }
+        assert!(allows(QpType::RC, QpState::SQD, QpState::SQD, QpAttrMask::TIMEOUT));
+        assert!(!uc_allows(QpState::SQD, QpState::SQD, QpAttrMask::TIMEOUT));
     }
 }

@@ -16,7 +16,8 @@ pub struct Call {
     pub symbol: &'static str,
     /// What it was called on, or what it made; 0 where it made nothing.
     pub handle: usize,
-    /// What a call that makes something was given: device, context, domain, or domain, send queue and receive queue.
+    /// What a call that makes something was given: device, context, context and channel, domain, or domain,
+    /// send queue and receive queue.
     pub parents: [usize; 3],
     /// What else it was given.
     pub detail: Detail,

@@ -1,11 +1,14 @@
 //! When work moves: promptly, or whenever a malicious device might.
 //!
-//! Both ways take the same steps ([`crate::soft::engine`]); they differ in when. A third way, in which a test says which
-//! step is next, would stand beside these two.
+//! Both ways take the same steps ([`crate::soft::engine`]); they differ in when. A third, in which a test says which
+//! step is next, stands beside these two ([`crate::soft::steps`]).
 
 use bareverbs_core::verbs::{Be32, QpState, Wc, WcFlags, WcOpcode, WcStatus};
 
+use crate::soft::channels::Armed;
+use crate::soft::completion::CompletionQueue;
 use crate::soft::config::Mode;
+use crate::soft::queue_pair::QueuePair;
 use crate::soft::rng::Rng;
 use crate::soft::state::State;
 
@@ -18,6 +21,10 @@ const SCRIBBLE_BYTES: u32 = 64;
 #[derive(Debug)]
 pub(super) struct Schedule {
     adversary: Option<Adversary>,
+    /// Whether a test says what happens next.
+    stepped: bool,
+    /// Whether a reliable send may be waiting for another try.
+    pub somebody_waits: bool,
 }
 
 #[derive(Debug)]
@@ -29,15 +36,25 @@ struct Adversary {
 impl Schedule {
     pub(super) fn new(mode: Mode) -> Self {
         let adversary = match mode {
-            Mode::Prompt => None,
+            Mode::Prompt | Mode::Stepped => None,
             Mode::Adversarial { seed } => Some(Adversary { rng: Rng::new(seed), idle: 0 }),
         };
-        Self { adversary }
+        Self { adversary, stepped: mode == Mode::Stepped, somebody_waits: false }
+    }
+
+    /// From now on everything moves promptly.
+    pub(super) const fn stop_stepping(&mut self) {
+        self.stepped = false;
+    }
+
+    /// From now on nothing moves but by steps.
+    pub(super) fn start_stepping(&mut self) {
+        self.stepped = self.adversary.is_none();
     }
 
     #[inline]
     const fn is_prompt(&self) -> bool {
-        self.adversary.is_none()
+        self.adversary.is_none() && !self.stepped
     }
 
     /// Puts junk into the fields that a completion does not define.
@@ -72,6 +89,8 @@ impl State {
     pub(super) fn after_post_send(&mut self, index: u32) {
         if self.schedule.is_prompt() {
             self.settle(index);
+        } else {
+            self.exhaust();
         }
     }
 
@@ -79,10 +98,10 @@ impl State {
     #[inline]
     pub(super) fn after_post_receive(&mut self, index: u32) {
         if !self.schedule.is_prompt() {
-            return;
+            return self.exhaust();
         }
         let Some(pair) = self.pairs.get(index) else { return };
-        if pair.profile.send_waits_for_receive() {
+        if pair.profile.send_waits_for_receive() || self.schedule.somebody_waits {
             self.settle_all();
         } else if pair.state == QpState::ERR {
             self.settle(index);
@@ -93,28 +112,54 @@ impl State {
     pub(super) fn after_change(&mut self) {
         if self.schedule.is_prompt() {
             self.settle_all();
+        } else {
+            self.exhaust();
+        }
+    }
+
+    /// After a queue was armed: whoever armed it may sleep until it makes an event, and poll no more.
+    pub(super) fn after_arming(&mut self) {
+        if !self.schedule.is_prompt() {
+            self.exhaust();
+        }
+    }
+
+    /// Takes steps until there is none, if somebody sleeps.
+    fn exhaust(&mut self) {
+        if self.schedule.adversary.is_some() && self.queues.iter().any(|(_, queue)| queue.armed != Armed::No) {
+            // A send that waits for ever has steps for ever.
+            let most = 64 * (self.pairs.bound() + 1) * 64;
+            let _ = (0..most).find(|_| !self.step());
         }
     }
 
     /// Before a completion queue is polled.
     #[inline]
-    pub(super) fn before_poll(&mut self) {
+    pub(super) fn before_poll(&mut self, queue: u32) {
         if !self.schedule.is_prompt() {
             self.disturb();
+        } else if self.schedule.somebody_waits && self.queues.get(queue).is_some_and(CompletionQueue::is_empty) {
+            self.try_again(queue);
         }
     }
 
     /// Takes every step that can be taken on one queue pair, and those that follow from them on others.
-    fn settle(&mut self, index: u32) {
+    pub(super) fn settle(&mut self, index: u32) {
         while self.may_transmit(index) {
-            let arrival = self.transmit(index);
-            self.report_send(index);
-            if let Some(arrival) = arrival {
-                while self.report_receive(arrival) {}
-                self.settle_error(arrival);
-            }
+            self.deliver(index);
         }
         self.settle_error(index);
+    }
+
+    /// Takes up the next send of a queue pair, and reports at both ends what came of it.
+    #[inline]
+    pub(super) fn deliver(&mut self, index: u32) {
+        let arrival = self.transmit(index);
+        self.report_send(index);
+        if let Some(arrival) = arrival {
+            while self.report_receive(arrival) {}
+            self.settle_error(arrival);
+        }
     }
 
     /// Flushes what is posted on a queue pair that is in error, and reports all.
@@ -168,7 +213,7 @@ impl State {
             let mut steps = [Step::Transmit; 4];
             let mut count = 0;
             let possible = [
-                (Step::Transmit, self.may_transmit(index)),
+                (Step::Transmit, self.may_transmit(index) || self.pairs.get(index).is_some_and(QueuePair::waits)),
                 (Step::FlushReceive, self.may_flush(index)),
                 (Step::ReportSend, self.pairs.get(index).is_some_and(|pair| pair.sends.can_report())),
                 (Step::ReportReceive, self.pairs.get(index).is_some_and(|pair| pair.receives.can_report())),

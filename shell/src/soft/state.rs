@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use bareverbs_core::verbs::PortState;
 
+use crate::soft::async_events::AsyncEvents;
+use crate::soft::channels::Channel;
 use crate::soft::completion::CompletionQueue;
 use crate::soft::config::SoftConfig;
 use crate::soft::device::{Limits, SoftPort};
@@ -32,6 +34,8 @@ pub(super) struct DeviceState {
     pub next_number: u32,
     /// Lists that it is in and contexts open on it: with none, its handle must not be used.
     pub references: u32,
+    /// Whether it failed for good.
+    pub fatal: bool,
 }
 
 impl DeviceState {
@@ -54,6 +58,8 @@ pub(super) struct ContextState {
     /// Whether it was closed with children alive, which keep its place.
     pub closed: bool,
     pub children: u32,
+    /// Asynchronous events, where the device has them.
+    pub events: Option<AsyncEvents>,
 }
 
 /// A protection domain.
@@ -78,6 +84,8 @@ pub struct LiveCounts {
     pub cqs: usize,
     /// Queue pairs.
     pub qps: usize,
+    /// Completion channels.
+    pub channels: usize,
 }
 
 /// Destroyed handles whose memory is kept from being used again, per kind.
@@ -96,6 +104,7 @@ pub(super) struct State {
     pub regions: Regions,
     pub queues: Slab<CompletionQueue>,
     pub pairs: Slab<QueuePair>,
+    pub channels: Slab<Channel>,
     pub lists: Vec<(usize, usize)>,
     pub schedule: Schedule,
     pub faults: MessageFaults,
@@ -112,6 +121,8 @@ pub(super) struct State {
     pub library: Arc<str>,
     /// Whether the last control handle is gone.
     pub abandoned: bool,
+    /// Whether a device failed for good.
+    pub any_fatal: bool,
 }
 
 impl State {
@@ -124,6 +135,7 @@ impl State {
             regions: Regions::new(),
             queues: Slab::new(),
             pairs: Slab::new(),
+            channels: Slab::new(),
             lists: Vec::new(),
             schedule: Schedule::new(config.mode),
             faults: MessageFaults::default(),
@@ -136,6 +148,7 @@ impl State {
             destroyed: [const { std::collections::VecDeque::new() }; Kind::COUNT],
             library,
             abandoned: false,
+            any_fatal: false,
         }
     }
 
@@ -152,6 +165,7 @@ impl State {
             mrs: self.regions.len(),
             cqs: self.queues.len(),
             qps: self.pairs.len(),
+            channels: self.channels.len(),
         }
     }
 
@@ -177,6 +191,7 @@ impl State {
             Kind::Domain => self.domains.get(index).map(|domain| (domain.handle, self.is_open(domain.context))),
             Kind::Region => self.regions.get(index).map(|region| (region.handle, self.is_domain_open(region.domain))),
             Kind::CompletionQueue => self.queues.get(index).map(|queue| (queue.handle, self.is_open(queue.context))),
+            Kind::Channel => self.channels.get(index).map(|channel| (channel.handle, self.is_open(channel.context))),
             Kind::QueuePair => self.pairs.get(index).map(|pair| (pair.handle, self.is_open(pair.context))),
         };
         found == Some((handle, true))
@@ -189,6 +204,22 @@ impl State {
 
     fn is_domain_open(&self, domain: u32) -> bool {
         self.domains.get(domain).is_some_and(|domain| self.is_open(domain.context))
+    }
+
+    /// Whether the device of an object failed for good.
+    pub(super) fn is_fatal(&self, kind: Kind, index: u32) -> bool {
+        let of_context = |context| self.contexts.get(context).map(|context| context.device);
+        let of_domain = |domain| of_context(self.domains.get(domain)?.context);
+        let device = match kind {
+            Kind::Device => Some(index),
+            Kind::Context => of_context(index),
+            Kind::Domain => of_domain(index),
+            Kind::Region => self.regions.get(index).and_then(|region| of_domain(region.domain)),
+            Kind::CompletionQueue => self.queues.get(index).and_then(|queue| of_context(queue.context)),
+            Kind::QueuePair => self.pairs.get(index).map(|pair| pair.device),
+            Kind::Channel => self.channels.get(index).and_then(|channel| of_context(channel.context)),
+        };
+        device.and_then(|device| self.devices.get(device as usize)).is_some_and(|device| device.fatal)
     }
 
     /// Remembers that a handle is dead, so that its memory is not used again too soon.
@@ -223,7 +254,15 @@ impl State {
 
 impl Drop for State {
     fn drop(&mut self) {
-        let kinds = [Kind::Device, Kind::Context, Kind::Domain, Kind::Region, Kind::CompletionQueue, Kind::QueuePair];
+        let kinds = [
+            Kind::Device,
+            Kind::Context,
+            Kind::Domain,
+            Kind::Region,
+            Kind::CompletionQueue,
+            Kind::QueuePair,
+            Kind::Channel,
+        ];
         for kind in kinds {
             handles::give_back(kind, std::mem::take(&mut self.destroyed[kind as usize]));
         }

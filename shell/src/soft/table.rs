@@ -1,4 +1,9 @@
 //! The table of entry points that a fabric supplies.
+//!
+//! # Safety
+//!
+//! This file guarantees that each entry point of the table is the software fabric's own for that name.
+#![allow(unsafe_code)]
 
 use std::ffi::c_char;
 use std::sync::Arc;
@@ -6,16 +11,16 @@ use std::sync::Arc;
 use bareverbs_core::verbs::WcStatus;
 
 use crate::soft::entry::slots::{SlotEntries, entries};
-use crate::soft::entry::{devices, memory, queries, queues};
-use crate::symbols::Symbols;
+use crate::soft::entry::{devices, events, memory, queries, queues};
+use crate::symbols::{SymbolTable, Symbols};
 
 /// The table of the fabric in a slot, without the optional entry points named in `missing`.
 ///
-/// Completion channels, asynchronous events, dma-buf regions and the extended work request interface are not there.
+/// Regions over dma-buf files and the extended work request interface are not there.
 pub(super) fn symbols(slot: u32, library: Arc<str>, missing: &[&str]) -> Symbols {
     let SlotEntries { get_device_list, free_device_list, fork_init } = entries(slot);
     let has = |name: &str| !missing.contains(&name);
-    Symbols {
+    let table = SymbolTable {
         library,
         get_device_list,
         free_device_list,
@@ -39,16 +44,18 @@ pub(super) fn symbols(slot: u32, library: Arc<str>, missing: &[&str]) -> Symbols
         reg_mr_iova2: has("ibv_reg_mr_iova2").then_some(memory::reg_mr_iova2),
         reg_dmabuf_mr: None,
         qp_to_qp_ex: None,
-        create_comp_channel: None,
-        destroy_comp_channel: None,
-        get_cq_event: None,
-        ack_cq_events: None,
-        get_async_event: None,
-        ack_async_event: None,
+        create_comp_channel: has("ibv_create_comp_channel").then_some(events::create_comp_channel),
+        destroy_comp_channel: has("ibv_destroy_comp_channel").then_some(events::destroy_comp_channel),
+        get_cq_event: has("ibv_get_cq_event").then_some(events::get_cq_event),
+        ack_cq_events: has("ibv_ack_cq_events").then_some(events::ack_cq_events),
+        get_async_event: has("ibv_get_async_event").then_some(events::get_async_event),
+        ack_async_event: has("ibv_ack_async_event").then_some(events::ack_async_event),
         get_device_guid: has("ibv_get_device_guid").then_some(devices::get_device_guid),
         fork_init: has("ibv_fork_init").then_some(fork_init),
         query_gid_ex: has("_ibv_query_gid_ex").then_some(queries::query_gid_ex),
-    }
+    };
+    // SAFETY: 1: each answers as the header says, whatever handle it is given. 2: they are functions of this program.
+    unsafe { Symbols::new(table) }
 }
 
 extern "C" fn wc_status_str(status: WcStatus) -> *const c_char {

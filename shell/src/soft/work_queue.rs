@@ -106,6 +106,11 @@ impl<R: Request> WorkQueue<R> {
         &self.entries[place * self.entries_each..][..self.ring[place].entries()]
     }
 
+    /// The request that was done last.
+    pub(super) fn last_done(&self) -> Option<&R> {
+        Some(&self.ring[self.place(self.done.checked_sub(1)?)])
+    }
+
     /// Marks the next request done, after `change` wrote into it how it went.
     #[inline]
     pub(super) fn mark_done(&mut self, change: impl FnOnce(&mut R)) {
@@ -117,6 +122,11 @@ impl<R: Request> WorkQueue<R> {
     /// Whether a request is done and not reported.
     pub(super) const fn can_report(&self) -> bool {
         self.reported < self.done
+    }
+
+    /// The next request that is done and not reported.
+    pub(super) fn to_report(&self) -> Option<&R> {
+        self.can_report().then(|| &self.ring[self.place(self.reported)])
     }
 
     /// Marks the next request that is done reported; its number and the request.

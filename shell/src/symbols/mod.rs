@@ -6,4 +6,4 @@
 pub mod system;
 pub mod verbs;
 
-pub use verbs::Symbols;
+pub use verbs::{SymbolTable, Symbols};

@@ -17,7 +17,7 @@ use std::ffi::{CStr, CString};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::symbols::Symbols;
+use crate::symbols::{SymbolTable, Symbols};
 
 /// The library's name on this system, unless `BAREVERBS_LIBRARY` says another.
 pub const LIBRARY: &str = if cfg!(target_os = "macos") { "librdma.dylib" } else { "libibverbs.so.1" };
@@ -90,7 +90,11 @@ pub fn load() -> Result<Arc<Symbols>, LoadError> {
 ///
 /// # Errors
 /// [`LoadError`]. Asking again gives the same answer and opens nothing again.
-pub fn load_library(name: &str) -> Result<Arc<Symbols>, LoadError> {
+///
+/// # Safety
+/// 1. If there is such a library, and it has the required entry points, then it is a verbs library: each does what
+///    `<infiniband/verbs.h>` says of its name.
+pub unsafe fn load_library(name: &str) -> Result<Arc<Symbols>, LoadError> {
     load_named(name, false)
 }
 
@@ -124,7 +128,9 @@ fn open(name: &str, overridden: bool) -> Result<Arc<Symbols>, LoadError> {
     };
     // SAFETY: 1: a symbol of a verbs library has the header's signature, which is the library's promise (checked on the
     // first objects, `objects::self_check`); 2: the handle is never closed.
-    let symbols = unsafe { Symbols::from_lookup(Arc::from(name), find) };
+    let table = unsafe { SymbolTable::from_lookup(Arc::from(name), find) };
+    // SAFETY: 1 and 2, as above.
+    let symbols = table.map(|table| unsafe { Symbols::new(table) });
     symbols.map(Arc::new).map_err(|symbol| LoadError::MissingSymbol { library: library(), symbol })
 }
 
@@ -144,21 +150,21 @@ mod tests {
 
     #[test]
     fn a_library_that_is_not_there_is_named_with_what_to_install() {
-        let error = load_library("libno-such-verbs.so.1").expect_err("no such library");
+        let error = load_named("libno-such-verbs.so.1", false).expect_err("no such library");
         let text = error.to_string();
         assert!(text.contains("libno-such-verbs.so.1") && text.contains("libibverbs1"), "{text}");
-        assert_eq!(load_library("libno-such-verbs.so.1").err(), Some(error), "the same answer again");
+        assert_eq!(load_named("libno-such-verbs.so.1", false).err(), Some(error), "the same answer again");
     }
 
     #[cfg(target_os = "linux")]
     #[test]
     fn a_library_that_is_no_verbs_library_is_refused_by_the_first_symbol_it_lacks() {
-        let error = load_library("libm.so.6").expect_err("libm has no verbs");
+        let error = load_named("libm.so.6", false).expect_err("libm has no verbs");
         assert_eq!(error, LoadError::MissingSymbol { library: "libm.so.6".into(), symbol: "ibv_get_device_list" });
     }
 
     #[test]
     fn a_name_with_a_nul_is_refused() {
-        assert_eq!(load_library("a\0b").err(), Some(LoadError::BadName { library: "a\0b".into() }));
+        assert_eq!(load_named("a\0b", false).err(), Some(LoadError::BadName { library: "a\0b".into() }));
     }
 }

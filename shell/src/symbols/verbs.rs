@@ -21,12 +21,12 @@ macro_rules! symbols {
         required { $( $(#[$rmeta:meta])* $rname:ident = $rc:literal: fn($($rarg:ty),*) $(-> $rret:ty)?; )* }
         optional { $( $(#[$ometa:meta])* $oname:ident = $oc:literal: fn($($oarg:ty),*) $(-> $oret:ty)?; )* }
     ) => {
-        /// The C entry points that a fabric supplies.
+        /// C entry points, as plain data: what [`Symbols`] is made of, once somebody vouches for it.
         ///
         /// The required ones are present by type; an optional one that a library lacks is `None`, and using it is a typed
-        /// error, never a call through null. All of them stay callable for as long as the process runs.
+        /// error, never a call through null.
         #[derive(Clone, Debug)]
-        pub struct Symbols {
+        pub struct SymbolTable {
             /// What filled the table: a library's name, or the software fabric's. For error messages.
             pub library: Arc<str>,
             $(
@@ -46,7 +46,7 @@ macro_rules! symbols {
         /// Names of the entry points that a library may lack, in C.
         pub const OPTIONAL: &[&str] = &[$($oc),*];
 
-        impl Symbols {
+        impl SymbolTable {
             /// Fills the table by asking `find` for each name.
             ///
             /// # Errors
@@ -86,6 +86,38 @@ macro_rules! symbols {
             }
         }
     };
+}
+
+/// The C entry points that a fabric supplies, vouched for.
+///
+/// Possessing one proves that each entry point does what the header says of its name, and stays callable for as long as the
+/// process runs. It reads like its [`SymbolTable`].
+#[derive(Clone, Debug)]
+pub struct Symbols(SymbolTable);
+
+impl Symbols {
+    /// Vouches for a table: a wrapped library's, say.
+    ///
+    /// # Safety
+    /// 1. Each entry point does what `<infiniband/verbs.h>` and its manual page say of its name, for all that made by the
+    ///    others, from any thread.
+    /// 2. It stays callable for as long as the process runs.
+    pub const unsafe fn new(table: SymbolTable) -> Self {
+        Self(table)
+    }
+
+    /// The table, to be copied and changed.
+    pub const fn table(&self) -> &SymbolTable {
+        &self.0
+    }
+}
+
+impl std::ops::Deref for Symbols {
+    type Target = SymbolTable;
+
+    fn deref(&self) -> &SymbolTable {
+        &self.0
+    }
 }
 
 symbols! {

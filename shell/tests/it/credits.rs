@@ -1,15 +1,13 @@
-//! Links with credits over whole endpoints: streams without a window of the caller's, and peers that grant nothing.
+//! Links with credits over whole endpoints: streams for every ring and window, and ends that cannot have credits.
 //!
 //! `BAREVERBS_LONG=1` streams 10 million frames.
 
-use std::time::Duration;
+use bareverbs_core::link::{Carrier, CreditMode, Header, Immediate, LinkSetupError, Raw, Sequence};
+use bareverbs_shell::Error;
+use bareverbs_shell::endpoint::{Endpoint, EndpointConfig, Frames, connect_pair};
+use bareverbs_shell::soft::{Mode, SoftConfig, SoftDevice};
 
-use bareverbs_core::link::{Carrier, CreditMode, Header, Immediate, LinkSetupError, Raw, SendError, Sequence};
-use bareverbs_shell::endpoint::{Endpoint, EndpointConfig, EndpointErrorKind, Frames, connect_pair};
-use bareverbs_shell::soft::Mode;
-use bareverbs_shell::{Error, Relax, Wait};
-
-use crate::world::{World, config, stream};
+use crate::world::{World, config, stream, without_credits};
 
 /// Streams `messages` each way, never more than each window unanswered.
 fn sweep_windows<C: Carrier, const S: usize, const R: usize>(world: &World, carrier: C, messages: u64) -> u64 {
@@ -59,54 +57,17 @@ fn streams_lose_nothing_when_messages_and_completions_come_late() {
 }
 
 #[test]
-fn without_credit_a_send_is_refused_typed_and_the_next_grant_ends_the_wait() {
-    let world = World::soft(Mode::Prompt);
-    let (mut a, mut b) = world.pair::<_, 8, 4>(Immediate, &config());
-    for _ in 0..3 {
-        a.send(8, |_| ()).expect("it is granted");
-    }
-    let error = a.send(8, |_| panic!("nothing is filled in")).expect_err("nothing is left");
-    let until = Sequence::new(3);
-    assert_eq!(error.kind, EndpointErrorKind::Send(SendError::NoCredit { until }, None));
-    assert!(error.to_string().contains("no credit for message 3"), "{error}");
-    assert!(!error.is_queue_full());
-
-    // The peer takes them, and posts no receive: nothing is granted, and only a deadline tells.
-    let soon = || Wait::at_most(Duration::from_millis(5)).relax(Relax::Yield);
-    let mut taken = 0;
-    while taken < 3 {
-        taken += b.wait(&soon(), |_| ()).expect("messages are there");
-    }
-    while a.outstanding().sends > 0 {
-        a.wait(&soon(), |_| ()).expect("sends complete");
-    }
-    let error = a.wait(&soon(), |_| ()).expect_err("nothing comes");
-    assert!(matches!(error.kind, EndpointErrorKind::Timeout { .. }), "{error}");
-
-    assert_eq!(b.post_receives(1).expect("frames are free"), 1);
-    let mut granted = 0;
-    a.wait(&soon(), |event| {
-        if let bareverbs_core::link::Event::Granted { messages } = event {
-            granted += messages;
-        }
-    })
-    .expect("a grant");
-    assert_eq!((granted, a.credits_left()), (1, 1));
-    a.send(8, |_| ()).expect("it is granted");
-    drop((a, b));
-    world.assert_clean();
-}
-
-#[test]
 fn ends_that_disagree_on_credits_or_do_not_say_what_they_post_do_not_connect() {
     let world = World::soft(Mode::Prompt);
-    let ends = || world.ends::<_, 4, 4>(Immediate, &config());
-    let end = |config: EndpointConfig| Endpoint::<_, 4, 4>::new(&world.open(), Immediate, config, Frames::Owned);
-    let (mut a, mut b) = (ends().0, end(config().credits(CreditMode::Off)).expect("an endpoint"));
+    let end = |config: EndpointConfig| {
+        Endpoint::<_, 4, 4>::new(&world.open(), Immediate, config, Frames::Owned).expect("an endpoint")
+    };
+    let (mut a, mut b) = (end(config()), end(without_credits()));
     let error = connect_pair(&mut a, &mut b).expect_err("one has credits");
     assert!(error.to_string().contains("carries credits"), "{error}");
+    drop((a, b));
 
-    let (mut a, b) = ends();
+    let (mut a, b) = (end(config()), end(config()));
     let error = a.connect(&b.destination(), a.path_mtu()).expect_err("it cannot know");
     assert!(matches!(error, Error::State { .. }), "{error}");
     // Nothing was done: it can still be said.
@@ -122,5 +83,30 @@ fn ends_that_disagree_on_credits_or_do_not_say_what_they_post_do_not_connect() {
     let raw = Endpoint::<_, 1, 1>::new(&world.open(), Raw, config(), Frames::Owned).expect("no credits, one place");
     assert_eq!(raw.credit_mode(), CreditMode::Off);
     drop(raw);
+    world.assert_clean();
+}
+
+#[test]
+fn credits_are_on_but_for_the_raw_carrier_and_thunderbolt_and_as_the_hello_says() {
+    fn mode_of<C: Carrier>(world: &World, carrier: C, config: EndpointConfig) -> CreditMode {
+        let end = Endpoint::<_, 4, 4>::new(&world.open(), carrier, config.frame_bytes(4096), Frames::Owned);
+        let end = end.expect("an endpoint");
+        assert_eq!(end.hello(0).credits, end.credit_mode());
+        end.credit_mode()
+    }
+    let world = World::soft(Mode::Prompt);
+    assert_eq!(mode_of(&world, Immediate, config()), CreditMode::On);
+    assert_eq!(mode_of(&world, Header::<64>::new(), config()), CreditMode::On);
+    assert_eq!(mode_of(&world, Immediate, EndpointConfig::rc("the other end")), CreditMode::On);
+    assert_eq!(mode_of(&world, Raw, config()), CreditMode::Off);
+    assert_eq!(mode_of(&world, Header::<64>::new(), without_credits()), CreditMode::Off);
+    let asked = Endpoint::<_, 4, 4>::new(&world.open(), Raw, config().credits(CreditMode::On), Frames::Owned);
+    let Err(Error::Link(refused)) = asked else { panic!("{asked:?}") };
+    assert_eq!(refused, LinkSetupError::CreditsWithoutNumbers);
+    world.assert_clean();
+
+    let world = World::of_config(SoftConfig::default().devices(vec![SoftDevice::thunderbolt("tb0")]), "Thunderbolt");
+    assert_eq!(mode_of(&world, Header::<64>::new(), config()), CreditMode::Off);
+    assert_eq!(mode_of(&world, Header::<64>::new(), config().credits(CreditMode::On)), CreditMode::On);
     world.assert_clean();
 }

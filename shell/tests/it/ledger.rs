@@ -37,7 +37,7 @@ impl Ledger {
     }
 
     /// Destroys what was left behind for good, so that the fabric can serve again.
-    #[allow(clippy::multiple_unsafe_ops_per_block, reason = "one of five is called")]
+    #[allow(clippy::multiple_unsafe_ops_per_block, reason = "one of six is called")]
     pub fn sweep(self, soft: &SoftFabric) {
         let symbols = soft.symbols();
         let children_first = teardown_order(Quiesced::No);
@@ -50,6 +50,7 @@ impl Ledger {
                     Step::QueuePair => (symbols.destroy_qp)(pointer(handle)),
                     Step::MemoryRegion => (symbols.dereg_mr)(pointer(handle)),
                     Step::CompletionQueue => (symbols.destroy_cq)(pointer(handle)),
+                    Step::CompletionChannel => (symbols.destroy_comp_channel.expect("it made one"))(pointer(handle)),
                     Step::ProtectionDomain => (symbols.dealloc_pd)(pointer(handle)),
                     _ => (symbols.close_device)(pointer(handle)),
                 }
@@ -137,6 +138,7 @@ impl Ledger {
             (Step::ProtectionDomain, live.pds),
             (Step::MemoryRegion, live.mrs),
             (Step::CompletionQueue, live.cqs),
+            (Step::CompletionChannel, live.channels),
             (Step::QueuePair, live.qps),
         ];
         for (step, count) in counted {
@@ -166,6 +168,7 @@ fn made_by(symbol: &str) -> Option<Step> {
         "ibv_alloc_pd" => Step::ProtectionDomain,
         "ibv_reg_mr" | "ibv_reg_mr_iova2" => Step::MemoryRegion,
         "ibv_create_cq" => Step::CompletionQueue,
+        "ibv_create_comp_channel" => Step::CompletionChannel,
         "ibv_create_qp" => Step::QueuePair,
         _ => return None,
     })
@@ -177,6 +180,7 @@ fn destroyed_by(symbol: &str) -> Option<Step> {
         "ibv_dealloc_pd" => Step::ProtectionDomain,
         "ibv_dereg_mr" => Step::MemoryRegion,
         "ibv_destroy_cq" => Step::CompletionQueue,
+        "ibv_destroy_comp_channel" => Step::CompletionChannel,
         "ibv_destroy_qp" => Step::QueuePair,
         _ => return None,
     })

@@ -1,10 +1,12 @@
 //! The shell from outside: one binary for all of it.
 
 mod access_lock;
+mod broken_links;
 mod checked_messages;
 mod credits;
 mod drop_log;
 mod every_call_refused;
+mod exchange;
 mod gid_choice;
 mod late_writes;
 mod layout_check;

@@ -13,9 +13,19 @@ const CHILD: &str = "BAREVERBS_TEST_CHILD";
 /// # Panics
 /// If the child fails; its output is shown.
 pub fn run(test: &str, variables: &[(&str, &OsStr)], body: impl FnOnce()) {
-    if std::env::var_os(CHILD).is_some_and(|child| child == test) {
-        return body();
-    }
+    if is_child_of(test) { body() } else { start(test, variables) }
+}
+
+/// Whether this process was started for that test.
+pub fn is_child_of(test: &str) -> bool {
+    std::env::var_os(CHILD).is_some_and(|child| child == test)
+}
+
+/// Runs that test in a process of its own.
+///
+/// # Panics
+/// If it fails there; its output is shown.
+pub fn start(test: &str, variables: &[(&str, &OsStr)]) {
     let program = std::env::current_exe().expect("this program");
     let mut command = Command::new(program);
     command.args([test, "--exact", "--test-threads=1"]).env(CHILD, test).envs(variables.iter().copied());

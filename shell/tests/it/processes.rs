@@ -13,7 +13,7 @@ use bareverbs_core::connect::QueuePairConfig;
 use bareverbs_core::link::{Header, Immediate, Sequence};
 use bareverbs_core::teardown_order::Quiesced;
 use bareverbs_shell::Error;
-use bareverbs_shell::endpoint::{Endpoint, Frames};
+use bareverbs_shell::endpoint::{Endpoint, EndpointErrorKind, Frames};
 use bareverbs_shell::objects::{CompletionQueue, DeviceContext, ProtectionDomain, QueuePair};
 use bareverbs_shell::soft::{LiveCounts, Mode, Record, SoftConfig, SoftFabric};
 
@@ -83,6 +83,39 @@ fn a_second_thread_is_refused_where_the_providers_locks_are_off() {
             });
             assert!(refused.to_string().contains("MLX5_SINGLE_THREADED=1"), "{refused}");
             drop(QueuePair::new(&domain, &queue, &queue, &config).expect("the first thread may still"));
+        },
+    );
+}
+
+#[test]
+fn a_second_thread_may_neither_post_nor_poll_where_the_providers_locks_are_off() {
+    own_process::run(
+        "processes::a_second_thread_may_neither_post_nor_poll_where_the_providers_locks_are_off",
+        &[("MLX5_SINGLE_THREADED", OsStr::new("1"))],
+        || {
+            crate::drop_log::keep();
+            let world = World::soft(Mode::Prompt);
+            let (mut a, mut b) = world.pair::<Header, 4, 4>(Header::default(), &config());
+            stream(&mut a, &mut b, 10, 4, 900, Some(Sequence::new(0)));
+            let (mut a, refused) = std::thread::spawn(move || {
+                let refused = [
+                    a.send(1, |_| panic!("the frame is not asked for")).map(drop),
+                    a.next_frame().map(drop),
+                    a.chain().map(drop),
+                    a.post_receives(1).map(drop),
+                    a.poll(|_| ()).map(drop),
+                    a.wait(&crate::world::patiently(), |_| ()).map(drop),
+                ];
+                (a, refused.map(|outcome| outcome.map_err(|error| error.kind)))
+            })
+            .join()
+            .expect("no panic");
+            assert_eq!(refused, [const { Err(EndpointErrorKind::SecondThread) }; 6]);
+            // Nothing happened: the first thread goes on. And wherever an end is dropped, it is gone.
+            assert!(send_next(&mut a, 10, 900, 1));
+            assert_eq!(take(&mut b, 10, 900, 1, Some(Sequence::new(0))), 11);
+            std::thread::spawn(move || drop((a, b))).join().expect("no panic");
+            world.assert_clean();
         },
     );
 }

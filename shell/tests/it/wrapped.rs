@@ -17,7 +17,7 @@ use std::sync::Arc;
 use bareverbs_core::verbs::{
     Be32, CompChannel, Context, ContextOps, Cq, Device, Mr, Pd, Qp, QpInitAttr, QpState, QpType, RecvWr, SendWr, Wc,
 };
-use bareverbs_shell::symbols::Symbols;
+use bareverbs_shell::symbols::{SymbolTable, Symbols};
 
 /// What a library of another layout would make of an object: the field that is not what it should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,9 +61,10 @@ thread_local! {
 /// The table, with this thread's functions in front.
 pub fn wrap(real: Arc<Symbols>, spoiled: Option<Spoiled>) -> Arc<Symbols> {
     SPOILED.set(spoiled);
-    let wrapped = Symbols { open_device, create_cq, create_qp, reg_mr, ..(*real).clone() };
+    let wrapped = SymbolTable { open_device, create_cq, create_qp, reg_mr, ..real.table().clone() };
     REAL.set(Some(real));
-    Arc::new(wrapped)
+    // SAFETY: the functions in front pass on what they are given; what they spoil is what the shell must notice.
+    Arc::new(unsafe { Symbols::new(wrapped) })
 }
 
 /// The next poll answers with these entries and asks nobody.

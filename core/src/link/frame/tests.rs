@@ -97,7 +97,7 @@ impl Bench {
         unsafe { *self.entry.as_mut() = Wc { wr_id, qp_num: QP_NUM, ..Wc::default() } };
         let mut room = [Wc::default()];
         let completion = self.queue.poll(&mut room).unwrap().next().unwrap();
-        self.ring.release(completion).map(|returned| returned.released())
+        self.ring.release(completion, self.ring.bounds.released_at_once).map(|returned| returned.released())
     }
 }
 

@@ -119,13 +119,13 @@ pub fn c4_the_last_to_leave_lets_all_of_the_next_mode_in_together<L: Lock>() {
     ];
     for queue in queues {
         for (held, count) in [(exclusive, 1), (read, 4), (disjoint, 1)] {
-            let lock = L::default();
+            let (lock, inside) = (L::default(), [const { AtomicU32::new(0) }; 3]);
             thread::scope(|threads| {
                 let mut guards: Vec<_> = (0..count).map(|_| lock.enter(held)).collect();
                 let mut waiting = 0;
                 // What is like the running phase would join it.
                 for (mode, together) in queue.iter().filter(|(mode, _)| *mode != held || !mode.is_shared()) {
-                    let inside: &AtomicU32 = Box::leak(Box::new(AtomicU32::new(0)));
+                    let inside = &inside[*mode as usize];
                     for _ in 0..*together {
                         let lock = &lock;
                         threads.spawn(move || {
@@ -202,7 +202,7 @@ pub fn whoever_waited_behind_one_that_timed_out_joins_the_phase_that_runs<L: Loc
         let lock = L::default();
         thread::scope(|threads| {
             let _running = lock.enter(mode);
-            let impatient = threads.spawn(|| lock.enter_within(Mode::Exclusive, Duration::from_millis(50)).err());
+            let impatient = threads.spawn(|| lock.enter_within(Mode::Exclusive, Duration::from_millis(300)).err());
             until_waiting(&lock, 1);
             let behind = threads.spawn(|| drop(lock.enter(mode)));
             assert_eq!(impatient.join().expect("no panic"), Some(AccessRefused::TimedOut));

@@ -102,3 +102,46 @@ fn a_lock_is_two_words_and_a_guard_one_pointer() {
     let lock: SpinAccessLock = SpinAccessLock::new();
     assert_eq!(size_of_val(&lock.exclusive()), size_of::<usize>());
 }
+
+#[test]
+fn a_panic_while_waiting_leaves_the_line_in_every_mode() {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    for waiting in Mode::ALL {
+        let lock: SpinAccessLock = SpinAccessLock::new();
+        let held = lock.exclusive();
+        let wait = AssertUnwindSafe(|| match waiting {
+            Mode::Read => drop(lock.read_until(|| panic!("the caller's clock"))),
+            Mode::Disjoint => drop(lock.disjoint_until(|| panic!("the caller's clock"))),
+            Mode::Exclusive => drop(lock.exclusive_until(|| panic!("the caller's clock"))),
+        });
+        assert!(catch_unwind(wait).is_err());
+        assert_eq!(lock.waiting().total(), 0, "{waiting:?} still stands in the line");
+        drop(held);
+        drop(lock.try_exclusive().expect("nobody holds it"));
+        drop(lock.try_read().expect("nobody holds it"));
+    }
+}
+
+#[test]
+fn a_panic_of_a_waiter_that_was_called_meanwhile_leaves_the_lock() {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    for waiting in Mode::ALL {
+        let lock: SpinAccessLock = SpinAccessLock::new();
+        let mut held = Some(lock.exclusive());
+        // The holder goes while the waiter asks its clock: the waiter is called, and then panics.
+        let mut clock = || -> bool {
+            drop(held.take());
+            panic!("the caller's clock")
+        };
+        let wait = AssertUnwindSafe(|| match waiting {
+            Mode::Read => drop(lock.read_until(&mut clock)),
+            Mode::Disjoint => drop(lock.disjoint_until(&mut clock)),
+            Mode::Exclusive => drop(lock.exclusive_until(&mut clock)),
+        });
+        assert!(catch_unwind(wait).is_err());
+        drop(lock.try_exclusive().expect("nobody holds it"));
+        assert_eq!(lock.waiting().total(), 0);
+    }
+}

@@ -38,6 +38,7 @@ fn markers_carry_no_memory_and_end_what_is_outstanding() {
 fn a_marker_drains_unsignalled_sends_that_never_complete_and_a_link_that_was_whole() {
     let mut rig: Rig<Immediate> = Rig::new(Immediate);
     rig.link.next_frame().unwrap().post_more(1).unwrap();
+    rig.link.post_marker(Direction::Send).unwrap();
     marker(&mut rig, WorkId::SEND_MARKER, WcStatus::SUCCESS);
     assert_eq!(accept!(rig), Seen::Drained(Direction::Send));
     assert_eq!(rig.link.outstanding().sends, 0);
@@ -46,6 +47,23 @@ fn a_marker_drains_unsignalled_sends_that_never_complete_and_a_link_that_was_who
     assert_eq!(accept!(rig), Seen::Drained(Direction::Send));
     let cause = Fault::Teardown { direction: Direction::Send };
     assert_eq!(rig.link.next_frame().err(), Some(SendError::Broken { cause }));
+}
+
+#[test]
+fn a_marker_that_nobody_posted_ends_nothing_and_breaks_the_link() {
+    for (id, other) in [(WorkId::SEND_MARKER, Direction::Receive), (WorkId::RECV_MARKER, Direction::Send)] {
+        let mut rig: Rig<Immediate> = Rig::new(Immediate);
+        rig.send(b"x").unwrap();
+        rig.link.post_receives(3).unwrap();
+        marker(&mut rig, id, WcStatus::SUCCESS);
+        assert_eq!(accept!(rig), Seen::Error(LinkError::Fault(Fault::UnknownId { wr_id: id.raw() })));
+        assert_eq!(rig.link.outstanding(), Outstanding { sends: 1, receives: 3 });
+        // The other queue's marker, posted, is no leave for this one's.
+        rig.link.post_marker(other).unwrap();
+        marker(&mut rig, id, WcStatus::SUCCESS);
+        assert!(matches!(accept!(rig), Seen::Error(LinkError::Broken { .. })));
+        assert_eq!(rig.link.outstanding(), Outstanding { sends: 1, receives: 3 });
+    }
 }
 
 #[test]

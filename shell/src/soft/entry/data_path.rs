@@ -141,6 +141,9 @@ unsafe fn post<W: WorkRequest>(qp: *mut Qp, wr: *mut W, bad_wr: *mut *mut W) -> 
             state.note_misuse(W::SYMBOL, Kind::QueuePair, qp.addr());
             return (libc::EINVAL, wr);
         }
+        if state.any_fatal && state.is_fatal(Kind::QueuePair, place.index) {
+            return (libc::EIO, wr);
+        }
         if state.watches_data_path() {
             // SAFETY: by 2.
             return unsafe { watched_post(state, place.index, qp, wr) };
@@ -296,7 +299,7 @@ const DEAD_QUEUE: c_int = -2;
 /// 1. `room` is valid for `most` writes.
 #[inline]
 unsafe fn take_completions(state: &mut State, index: u32, most: c_int, room: *mut Wc) -> c_int {
-    state.before_poll();
+    state.before_poll(index);
     let mut taken = 0;
     while taken < most {
         let Some(completion) = state.take_completion(index) else { break };
@@ -309,10 +312,14 @@ unsafe fn take_completions(state: &mut State, index: u32, most: c_int, room: *mu
     if taken == 0 && state.queues.get(index).is_some_and(|queue| queue.is_dead()) { DEAD_QUEUE } else { taken }
 }
 
-/// Without completion channels there is nobody to tell: granted, as a provider does for a queue that has none.
+/// A queue without a channel has nobody to tell: granted, as a provider does.
 ///
 /// # Safety
 /// 1. `cq` was made by a fabric of this process at some time.
-pub(in crate::soft) unsafe extern "C" fn req_notify_cq(cq: *mut Cq, _solicited_only: c_int) -> c_int {
-    super::status(super::Asked::on("ibv_req_notify_cq", Kind::CompletionQueue, cq.addr()).call(|_, _| Ok(0)))
+pub(in crate::soft) unsafe extern "C" fn req_notify_cq(cq: *mut Cq, solicited_only: c_int) -> c_int {
+    let asked = super::Asked::on("ibv_req_notify_cq", Kind::CompletionQueue, cq.addr());
+    super::status(asked.call(|state, index| {
+        state.arm_queue(index, solicited_only != 0);
+        Ok(0)
+    }))
 }

@@ -5,6 +5,7 @@
 
 pub(super) mod data_path;
 pub(super) mod devices;
+pub(super) mod events;
 pub(super) mod memory;
 pub(super) mod queries;
 pub(super) mod queues;
@@ -62,6 +63,12 @@ impl Asked {
         Self { detail, ..self }
     }
 
+    /// Whether it gives something back or fetches what there is, which a device that failed for good does not hinder.
+    fn releases(&self) -> bool {
+        let starts = ["ibv_destroy", "ibv_de", "ibv_close", "ibv_ack", "ibv_get", "ibv_free"];
+        starts.iter().any(|start| self.symbol.starts_with(start))
+    }
+
     /// Makes the call: `run` is told the object's index, and answers with what it made, or 0, or the errno of its refusal.
     fn call(&self, run: impl FnOnce(&mut State, u32) -> Result<usize, c_int>) -> Result<usize, Answer> {
         let refusal = Err(Answer::returned(libc::EINVAL));
@@ -75,6 +82,8 @@ impl Asked {
                 refusal
             } else if let Some(answer) = state.plan.on_call(self.symbol) {
                 Err(answer)
+            } else if state.is_fatal(self.kind, place.index) && !self.releases() {
+                Err(if self.makes { Answer::null(libc::EIO) } else { Answer::returned(libc::EIO) })
             } else {
                 run(state, place.index).map_err(|number| match number {
                     0 => Answer { errno: None, ..Answer::null(0) },

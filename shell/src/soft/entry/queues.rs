@@ -22,13 +22,11 @@ pub(in crate::soft) extern "C" fn create_cq(
     channel: *mut CompChannel,
     comp_vector: c_int,
 ) -> *mut Cq {
-    let asked = Asked::making("ibv_create_cq", Kind::Context, context.addr());
+    let parents = [channel.addr(), 0];
+    let asked = Asked { more_parents: parents, ..Asked::making("ibv_create_cq", Kind::Context, context.addr()) };
     pointer(asked.call(|state, index| {
-        // Nothing here makes completion channels, so this is none.
-        if !channel.is_null() {
-            return Err(libc::EINVAL);
-        }
-        state.create_queue(index, cqe, cq_context, comp_vector)
+        let channel = if channel.is_null() { None } else { Some(live_channel(state, index, channel.addr())?) };
+        state.create_queue(index, cqe, cq_context, comp_vector, channel)
     }))
 }
 
@@ -63,6 +61,18 @@ pub(in crate::soft) unsafe extern "C" fn create_qp(pd: *mut Pd, init: *mut QpIni
         unsafe { field.write(cap) };
     }
     pointer(outcome)
+}
+
+/// The index of a channel that must be alive on this context.
+fn live_channel(state: &mut State, context: u32, handle: usize) -> Result<u32, c_int> {
+    let place = handles::find(Kind::Channel, handle).filter(|place| place.slot == state.slot);
+    let live = place.filter(|place| state.is_live(Kind::Channel, place.index, handle));
+    if live.is_none() && place.is_some() {
+        state.note_misuse("ibv_create_cq", Kind::Channel, handle);
+    }
+    let index = live.ok_or(libc::EINVAL)?.index;
+    let own = state.channels.get(index).is_some_and(|channel| channel.context == context);
+    if own { Ok(index) } else { Err(libc::EBADF) }
 }
 
 /// The index of a completion queue that must be alive in this fabric.

@@ -3,7 +3,7 @@
 use bareverbs_core::verbs::{QpCap, QpState, SendFlags, Wc, WcStatus};
 use bareverbs_shell::soft::{Mode, Record, SoftConfig, SoftFabric};
 
-use super::on_soft::env;
+use super::raw::on_soft::env;
 use super::raw::{CAP, End, connect, pair, post_recv, post_send, receive, send, send_imm, statuses};
 
 const OK: WcStatus = WcStatus::SUCCESS;
@@ -89,7 +89,7 @@ fn either_end_completes_first() {
 
 #[test]
 fn a_send_slot_is_free_again_only_after_a_signalled_completion_was_polled() {
-    for mode in super::on_soft::modes() {
+    for mode in super::raw::on_soft::modes() {
         let fabric = SoftFabric::new(SoftConfig::default().mode(mode)).expect("a free slot");
         let cap = QpCap { max_send_wr: 4, ..CAP };
         let env = env(&fabric, "soft0");
@@ -192,7 +192,7 @@ fn a_seed_tells_the_whole_run() {
 #[test]
 fn h3_a_held_message_never_reaches_memory_that_is_no_longer_registered() {
     use bareverbs_shell::soft::MessageFault;
-    for mode in super::on_soft::modes() {
+    for mode in super::raw::on_soft::modes() {
         let fabric = SoftFabric::new(SoftConfig::default().mode(mode)).expect("a free slot");
         let env = env(&fabric, "soft0");
         let (one, other) = pair(&env);

@@ -5,7 +5,7 @@ use bareverbs_shell::soft::{
     Answer, BadWr, Detail, LiveCounts, MessageFault, MessageOdds, Mode, Record, SoftConfig, SoftFabric,
 };
 
-use super::on_soft::{env, modes};
+use super::raw::on_soft::{env, modes};
 use super::raw::{
     CAP, End, Env, clear_errno, connect, errno, gather, pair, poll_raw, post_recv, post_send, receive, scatter, send,
     send_imm, statuses, uc,

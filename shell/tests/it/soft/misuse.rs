@@ -3,7 +3,7 @@
 use bareverbs_core::verbs::{AccessFlags, LinkLayer, QpState, Wc};
 use bareverbs_shell::soft::{LiveCounts, SoftConfig, SoftDevice, SoftFabric, stray_misuse};
 
-use super::on_soft::{env, modes};
+use super::raw::on_soft::{env, modes};
 use super::raw::{CAP, End, clear_errno, errno, pair, poll_raw, post_recv, post_send, receive, send, uc};
 
 const EINVAL: i32 = 22;

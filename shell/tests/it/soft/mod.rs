@@ -1,12 +1,15 @@
 //! The software fabric, through the table of entry points that it supplies.
 //!
-//! `conformance` says what any fabric must do, and can run on a real device; the others say what this one adds.
+//! What any fabric must do is said in the binary `verbs_conformance`, which runs on a real device too; here is what this one
+//! adds.
 
 mod adversary;
-mod conformance;
+mod async_events;
+mod every_order;
 mod faults;
 mod misuse;
-mod on_soft;
+#[path = "../../raw/mod.rs"]
 mod raw;
+mod reliable;
 mod thunderbolt;
 mod worlds;

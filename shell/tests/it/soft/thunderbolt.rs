@@ -3,7 +3,7 @@
 use bareverbs_core::verbs::{AccessFlags, LinkLayer, PortState, QpCap, QpType, TransportType, Wc, WcStatus, WrOpcode};
 use bareverbs_shell::soft::{LiveCounts, Mode, SoftConfig, SoftDevice, SoftFabric};
 
-use super::on_soft::env;
+use super::raw::on_soft::env;
 use super::raw::{
     CAP, End, Env, RTR_MASK, clear_errno, connect, context_of, errno, pair, post_recv, post_send, receive, rtr_attr,
     send, send_imm, statuses, uc,
@@ -12,7 +12,7 @@ use super::raw::{
 const OK: WcStatus = WcStatus::SUCCESS;
 
 fn each_mode(case: impl Fn(&SoftFabric, &Env)) {
-    for mode in super::on_soft::modes() {
+    for mode in super::raw::on_soft::modes() {
         let fabric = SoftFabric::new(SoftConfig::thunderbolt().mode(mode)).expect("a free slot");
         case(&fabric, &env(&fabric, "rdma_en2"));
         assert_eq!(fabric.live(), LiveCounts::default(), "{mode:?}");

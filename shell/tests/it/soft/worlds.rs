@@ -3,7 +3,7 @@
 use bareverbs_core::verbs::{Gid, LinkLayer, PortState, QpState, WcStatus};
 use bareverbs_shell::soft::{GidSlot, LiveCounts, Mode, SoftConfig, SoftDevice, SoftError, SoftFabric};
 
-use super::on_soft::env;
+use super::raw::on_soft::env;
 use super::raw::{self, End, Moved, clear_errno, connect, device_names, errno, pair, post_send, send_imm, statuses};
 
 const OK: WcStatus = WcStatus::SUCCESS;
@@ -87,7 +87,7 @@ fn a_machine_may_have_no_device() {
 #[test]
 fn two_devices_reach_each_other_and_number_on_their_own() {
     let devices = vec![SoftDevice::new("soft0"), SoftDevice::new("soft1")];
-    for mode in super::on_soft::modes() {
+    for mode in super::raw::on_soft::modes() {
         let fabric = SoftFabric::new(SoftConfig::default().devices(devices.clone()).mode(mode)).expect("a free slot");
         let (one, other) = (End::new(&env(&fabric, "soft0")), End::new(&env(&fabric, "soft1")));
         assert_eq!(one.number(), other.number());

@@ -191,3 +191,18 @@ pub fn inline_operations(context: *mut Context) -> [bool; 4] {
     let ops = unsafe { (*context).ops };
     [ops.poll_cq.is_some(), ops.req_notify_cq.is_some(), ops.post_send.is_some(), ops.post_recv.is_some()]
 }
+
+/// The library's words for a status, where it has any.
+pub fn status_text(env: &Env, status: WcStatus) -> Option<String> {
+    let call = env.symbols.wc_status_str?;
+    Some(unsafe { std::ffi::CStr::from_ptr(call(status)) }.to_string_lossy().into_owned())
+}
+
+/// What the device says of its limits.
+pub fn device_attributes(env: &Env, context: *mut Context) -> bareverbs_core::verbs::DeviceAttr {
+    unsafe {
+        let mut attr = std::mem::zeroed();
+        assert_eq!((env.symbols.query_device.expect("it is there"))(context, &mut attr), 0);
+        attr
+    }
+}

@@ -83,10 +83,15 @@ impl End {
 
     pub fn with(env: &Env, cap: QpCap, change: impl FnOnce(&mut QpInitAttr)) -> Self {
         let context = env.open();
+        let cq = env.create_cq(context, 64);
+        Self::on(env, context, cq, cap, change)
+    }
+
+    /// An end on a context and a completion queue of its own, which go with it.
+    pub fn on(env: &Env, context: *mut Context, cq: *mut Cq, cap: QpCap, change: impl FnOnce(&mut QpInitAttr)) -> Self {
+        assert!(!cq.is_null());
         let pd = env.alloc_pd(context);
         assert!(!pd.is_null());
-        let cq = env.create_cq(context, 64);
-        assert!(!cq.is_null());
         let memory = Box::into_raw(vec![0_u8; MEMORY].into_boxed_slice());
         let mr = env.reg_mr(pd, memory, AccessFlags::LOCAL_WRITE);
         assert!(!mr.is_null());
@@ -150,15 +155,22 @@ impl End {
 
     /// Destroys everything in order, and asserts that each call was granted.
     pub fn tear_down(self) {
+        let (env, context) = (self.env.clone(), self.context);
+        self.tear_down_to_context();
+        assert_eq!(env.close(context), 0);
+    }
+
+    /// As [`End::tear_down`], but for the context.
+    pub fn tear_down_to_context(self) {
         let env = &self.env;
-        let answers = [
-            env.dereg_mr(self.mr),
-            env.destroy_qp(self.qp),
-            env.destroy_cq(self.cq),
-            env.dealloc_pd(self.pd),
-            env.close(self.context),
-        ];
-        assert_eq!(answers, [0; 5]);
+        let answers =
+            [env.dereg_mr(self.mr), env.destroy_qp(self.qp), env.destroy_cq(self.cq), env.dealloc_pd(self.pd)];
+        assert_eq!(answers, [0; 4]);
+        self.free_memory();
+    }
+
+    /// Frees the memory of an end whose region is gone.
+    pub fn free_memory(self) {
         drop(unsafe { Box::from_raw(self.memory) });
     }
 }

@@ -1,0 +1,156 @@
+//! The other end is rdma-core's `ibv_uc_pingpong` or `ibv_rc_pingpong` (seen with version 44).
+//!
+//! What they say over TCP, as traced:
+//!
+//! | who | what |
+//! |---|---|
+//! | client | 52 bytes: `LID:QPN:PSN:GID` in hex of 4, 6, 6 and 32 digits, and a NUL; no newline |
+//! | server | connects its queue pair, then the same of its own |
+//! | client | `done` and a NUL, 5 bytes, and then connects its queue pair |
+//!
+//! They read with one call each, so a message must go out in one piece, and nothing after it. Then they close.
+//!
+//! The client begins. Each end keeps one buffer for what it sends and what it receives, so a tool answers with what it was
+//! sent: that is how we check. As a server we cannot know what the first message holds but by the tool's source, where a
+//! client's buffer is filled with `0x7b`; all others are what we sent before.
+//!
+//! Defaults of theirs that both ends must have alike: size 4096, 1000 iterations, MTU 1024. A GID index (`-g`) must be
+//! given to them on Ethernet.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use bareverbs_core::connect::{Destination, Psn};
+use bareverbs_core::link::Raw;
+use bareverbs_core::verbs::Gid;
+use bareverbs_shell::exchange::{Channel, Listener};
+
+use crate::rounds::{self, Payloads, Report, Way};
+use crate::{End, Options, Role};
+
+/// The tools' path MTU.
+pub(crate) const MTU_BYTES: u32 = 1024;
+/// What a tool's client fills its buffer with.
+const FIRST_BYTE: u8 = 0x7b;
+/// Length of an address on the wire, its NUL included.
+const ADDRESS_BYTES: usize = 52;
+const DONE: &[u8; 5] = b"done\0";
+
+/// Connects to a tool and runs the rounds with it.
+pub(crate) fn run(options: &Options, end: &mut End<Raw>, role: Role) -> anyhow::Result<Report> {
+    let terms = options.terms();
+    let (channel, remote) = match role {
+        Role::Server => {
+            let channel = Listener::bind(options.listen_at(), &terms)?.accept(terms.limit)?;
+            let mut stream = timed(&channel, terms.limit)?;
+            let remote = receive_address(&mut stream)?;
+            // Before the answer: the client begins as soon as it has it.
+            end.connect(&remote, end.path_mtu())?;
+            stream.write_all(&address(&end.destination()))?;
+            let mut done = [0; DONE.len()];
+            stream.read_exact(&mut done).context("waiting for the client's last word")?;
+            ensure!(done == *DONE, "the client says {done:02x?} where \"done\" is due");
+            (channel, remote)
+        }
+        Role::Client => {
+            let channel = Channel::connect(&options.server_addresses()?, &terms)?;
+            let mut stream = timed(&channel, terms.limit)?;
+            stream.write_all(&address(&end.destination()))?;
+            let remote = receive_address(&mut stream)?;
+            stream.write_all(DONE)?;
+            end.connect(&remote, end.path_mtu())?;
+            (channel, remote)
+        }
+    };
+    println!("{role:?}: {} to {remote} at {}", end.destination(), channel.address());
+    let report = play(options, end, role)?;
+    // The tools have no last word: this gives the device time to answer theirs before its queue pair goes.
+    std::thread::sleep(Duration::from_millis(100));
+    Ok(report)
+}
+
+/// The rounds with somebody who sends back what it got.
+fn play(options: &Options, end: &mut End<Raw>, role: Role) -> anyhow::Result<Report> {
+    let payloads = Payloads::new(options.size);
+    let ours = if role == Role::Client { Way::There } else { Way::Back };
+    rounds::run(
+        options,
+        end,
+        role,
+        |buffer, way, number| payloads.fill(buffer, way, number),
+        |came, way, number| match way {
+            // The answer to this very message.
+            Way::Back => payloads.check(came, ours, number),
+            Way::There if number == 0 => {
+                let expected = came.len() == options.size && came.iter().all(|byte| *byte == FIRST_BYTE);
+                ensure!(expected, "the first message is not {} bytes of {FIRST_BYTE:#04x}", options.size);
+                Ok(())
+            }
+            // What we answered the one before with.
+            Way::There => payloads.check(came, ours, number - 1),
+        },
+    )
+}
+
+fn timed(channel: &Channel, limit: Duration) -> anyhow::Result<&TcpStream> {
+    let stream = channel.stream();
+    stream.set_read_timeout(Some(limit))?;
+    stream.set_write_timeout(Some(limit))?;
+    Ok(stream)
+}
+
+fn receive_address(stream: &mut &TcpStream) -> anyhow::Result<Destination> {
+    let mut bytes = [0; ADDRESS_BYTES];
+    stream.read_exact(&mut bytes).context("waiting for the other end's address")?;
+    parse(&bytes).with_context(|| format!("{:?} is no address", String::from_utf8_lossy(&bytes)))
+}
+
+/// An address as the tools write it.
+fn address(of: &Destination) -> [u8; ADDRESS_BYTES] {
+    let gid = u128::from_be_bytes(of.gid.raw);
+    let text = format!("{:04x}:{:06x}:{:06x}:{gid:032x}\0", of.lid, of.qp_num, of.psn.get());
+    let mut bytes = [0; ADDRESS_BYTES];
+    // Queue pair numbers have 24 bits, so the text has its length.
+    bytes.copy_from_slice(&text.as_bytes()[..ADDRESS_BYTES]);
+    bytes
+}
+
+fn parse(bytes: &[u8; ADDRESS_BYTES]) -> anyhow::Result<Destination> {
+    let text = std::str::from_utf8(bytes)?.strip_suffix('\0').context("the NUL at its end is missing")?;
+    let fields: Vec<&str> = text.split(':').collect();
+    let lengths: Vec<usize> = fields.iter().map(|field| field.len()).collect();
+    ensure!(lengths == [4, 6, 6, 32], "fields of {lengths:?} digits came, 4, 6, 6 and 32 are due");
+    ensure!(fields.iter().all(|field| field.bytes().all(|digit| digit.is_ascii_hexdigit())), "not all are hex digits");
+    Ok(Destination {
+        lid: u16::from_str_radix(fields[0], 16)?,
+        qp_num: u32::from_str_radix(fields[1], 16)?,
+        psn: Psn::from_low_bits(u32::from_str_radix(fields[2], 16)?),
+        gid: Gid::new(u128::from_str_radix(fields[3], 16)?.to_be_bytes()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SEEN: &[u8; ADDRESS_BYTES] = b"0000:000012:d080ba:00000000000000000000ffff7f000001\0";
+
+    #[test]
+    fn an_address_as_traced_is_read_and_written() {
+        let there = parse(SEEN).expect("an address");
+        assert_eq!((there.lid, there.qp_num, there.psn.get()), (0, 0x12, 0xd0_80ba));
+        assert_eq!(there.gid.ipv4(), Some([127, 0, 0, 1]));
+        assert_eq!(&address(&there), SEEN);
+    }
+
+    #[test]
+    fn what_is_not_an_address_is_refused() {
+        for (at, byte) in [(51, b'\n'), (4, b'0'), (3, b':'), (0, b'g'), (0, b'+'), (0, 0xff), (20, b' ')] {
+            let mut bytes = *SEEN;
+            bytes[at] = byte;
+            assert!(parse(&bytes).is_err(), "{byte:#x} at {at}");
+        }
+    }
+}

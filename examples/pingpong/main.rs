@@ -1,0 +1,244 @@
+//! Ping-pong between two processes or two hosts: one message there, one message back, each checked byte by byte, and the
+//! percentiles of the round trip.
+//!
+//! ```text
+//! cargo run --release --example pingpong -- --server
+//! cargo run --release --example pingpong -- --client 127.0.0.1
+//! ```
+//!
+//! What happens, in order:
+//! 1. The server listens; the client connects, and tries again until the server is there.
+//! 2. Each end makes its endpoint, and they exchange hellos, agree, connect, and wait for each other
+//!    (`bareverbs_shell::exchange`).
+//! 3. The client sends, the server answers, `--iterations` times. No message needs a credit: one is under way at a time.
+//! 4. Both say a last word, so that neither goes while the other still waits for an answer of its device.
+//!
+//! With `--interop` the other end is rdma-core's `ibv_uc_pingpong` or `ibv_rc_pingpong`: see `interop.rs`.
+
+mod interop;
+mod rounds;
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use bareverbs_core::link::{Carrier, Header, Immediate, Raw};
+use bareverbs_core::verbs::{LinkLayer, Mtu};
+use bareverbs_examples::FabricChoice;
+use bareverbs_shell::endpoint::{Endpoint, Frames};
+use bareverbs_shell::exchange::{self, Listener, Reach, Terms};
+use bareverbs_shell::objects::DeviceContext;
+use bareverbs_shell::objects::gid::GidPolicy;
+use bareverbs_shell::{EndpointConfig, FabricKind};
+use clap::{Parser, ValueEnum};
+
+use rounds::{Payloads, Report};
+
+/// Frames of each ring: one message is under way at a time, and a send may complete after its answer has come.
+const RING: usize = 8;
+/// Largest message, bytes.
+const MAX_SIZE: usize = 1 << 20;
+
+/// One end, whatever its carrier.
+type End<C> = Endpoint<C, RING, RING>;
+
+/// Service of the queue pairs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Transport {
+    /// Unreliable connected.
+    Uc,
+    /// Reliable connected.
+    Rc,
+}
+
+/// How a message's number travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum CarrierChoice {
+    /// As immediate data.
+    Immediate,
+    /// In a header at the frame's start.
+    Header,
+}
+
+/// Sends messages there and back between two processes, checks each, and prints the round trip's percentiles.
+///
+/// Start `pingpong --server` at one end and `pingpong --client HOST` at the other; everything else alike at both. The exit
+/// status is 0 only when every message was there, in order, with every byte right.
+///
+/// Without RDMA, both ends can run in one process: `pingpong --server --client 127.0.0.1 --fabric soft`.
+///
+/// To talk to rdma-core's tools add --interop: `pingpong --interop --server` with `ibv_uc_pingpong -g 1 HOST`, or
+/// `ibv_rc_pingpong -g 1` with `pingpong --interop --transport rc --client HOST`.
+#[derive(Parser)]
+struct Options {
+    /// Wait for a client.
+    #[arg(long, required_unless_present = "client")]
+    server: bool,
+    /// Connect to the server on this host.
+    #[arg(long, value_name = "HOST")]
+    client: Option<String>,
+    /// TCP port that the server listens at. (A device's port is --ib-port.)
+    #[arg(long, default_value_t = 18515)]
+    port: u16,
+    /// Address that the server listens at.
+    #[arg(long, default_value = "127.0.0.1")]
+    listen: std::net::IpAddr,
+    /// Allow other hosts. The exchange of addresses is not authenticated: for networks where everybody is trusted.
+    #[arg(long)]
+    anywhere: bool,
+    /// Service of the queue pairs.
+    #[arg(long, value_enum, default_value = "uc")]
+    transport: Transport,
+    /// Which fabric to use. The software fabric lives in one process: give --server and --client together.
+    #[arg(long, value_enum, default_value = "system")]
+    fabric: FabricChoice,
+    /// Device name; the first with an active port if not given.
+    #[arg(long)]
+    device: Option<String>,
+    /// Port of the device, counted from 1.
+    #[arg(long, default_value_t = 1)]
+    ib_port: u8,
+    /// Index of the GID to use; the first IPv4-mapped one if not given.
+    #[arg(long)]
+    gid_index: Option<u8>,
+    /// Path MTU in bytes: 256 to 4096. By default 1024, and the port's for rc without --interop.
+    #[arg(long)]
+    mtu: Option<u32>,
+    /// Time to an rc retry, coded as 4.096 microseconds times 2 to this power. Emulated devices want 18.
+    #[arg(long, default_value_t = 14)]
+    timeout: u8,
+    /// Bytes of a message: 1 to 1048576.
+    #[arg(long, default_value_t = 4096)]
+    size: usize,
+    /// Round trips.
+    #[arg(long, default_value_t = 1000)]
+    iterations: u64,
+    /// How a message's number travels; by default what the link layer allows.
+    #[arg(long, value_enum, conflicts_with = "interop")]
+    carrier: Option<CarrierChoice>,
+    /// A number that both ends must have given alike.
+    #[arg(long, default_value_t = 0)]
+    nonce: u64,
+    /// Seconds that the other end may take to come, and then for each message.
+    #[arg(long, default_value_t = 10)]
+    patience: u64,
+    /// Talk to rdma-core's ibv_uc_pingpong or ibv_rc_pingpong, whose messages carry no number.
+    #[arg(long)]
+    interop: bool,
+}
+
+/// Which end this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    /// It listens, and answers.
+    Server,
+    /// It connects, and begins.
+    Client,
+}
+
+fn main() -> anyhow::Result<()> {
+    let options = Options::parse();
+    ensure!((1..=MAX_SIZE).contains(&options.size), "--size must be 1 to {MAX_SIZE}");
+    ensure!(options.iterations > 0, "--iterations must be 1 at least");
+    let fabric = options.fabric.make()?;
+    let both = options.server && options.client.is_some();
+    if fabric.kind() == FabricKind::Soft && !both {
+        bail!("the software fabric lives in one process ({}): give --server and --client together", fabric.reason());
+    }
+    let device = fabric.open(options.device.as_deref())?;
+    println!("fabric {}, device {}: {}", fabric.kind(), device.name(), fabric.reason());
+    match (options.server, &options.client) {
+        (true, None) => end(&options, &device, Role::Server),
+        (false, _) => end(&options, &device, Role::Client),
+        (true, Some(_)) => std::thread::scope(|scope| {
+            let server = scope.spawn(|| end(&options, &device, Role::Server));
+            let client = end(&options, &device, Role::Client);
+            let server = server.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            client.and(server)
+        }),
+    }
+}
+
+fn end(options: &Options, device: &Arc<DeviceContext>, role: Role) -> anyhow::Result<()> {
+    let report = if options.interop {
+        let mut end: End<Raw> = make(options, device, Raw)?;
+        let report = interop::run(options, &mut end, role)?;
+        end.close()?;
+        report
+    } else {
+        let carrier = options.carrier.unwrap_or(match device.port(options.ib_port)?.link_layer() {
+            // Thunderbolt is said to lose immediate data.
+            LinkLayer::THUNDERBOLT => CarrierChoice::Header,
+            _ => CarrierChoice::Immediate,
+        });
+        match carrier {
+            CarrierChoice::Immediate => meet(options, device, role, Immediate)?,
+            CarrierChoice::Header => meet(options, device, role, Header::<64>::new())?,
+        }
+    };
+    report.print(options.size, role);
+    Ok(())
+}
+
+fn make<C: Carrier>(options: &Options, device: &Arc<DeviceContext>, carrier: C) -> anyhow::Result<End<C>> {
+    let peer = options.client.as_deref().unwrap_or("the client");
+    let mut config = match options.transport {
+        Transport::Uc => EndpointConfig::uc(peer),
+        Transport::Rc => EndpointConfig::rc(peer).timeout(options.timeout),
+    };
+    let mut queue_pair = config.queue_pair.port(options.ib_port);
+    if let Some(bytes) = options.mtu.or(options.interop.then_some(interop::MTU_BYTES)) {
+        queue_pair = queue_pair.path_mtu(mtu_of(bytes)?);
+    }
+    config = config.queue_pair(queue_pair);
+    if let Some(index) = options.gid_index {
+        config = config.gid(GidPolicy::Index(index));
+    }
+    let frame_bytes = (options.size + C::ROOM_BYTES as usize).next_multiple_of(4096);
+    Ok(Endpoint::new(device, carrier, config.frame_bytes(frame_bytes as u32), Frames::Owned)?)
+}
+
+fn mtu_of(bytes: u32) -> anyhow::Result<Mtu> {
+    let known = (1..=5).map(Mtu).find(|mtu| mtu.bytes() == Some(bytes));
+    known.with_context(|| format!("--mtu must be 256, 512, 1024, 2048 or 4096, not {bytes}"))
+}
+
+/// Our own exchange, and rounds whose payloads both ends know.
+fn meet<C: Carrier>(options: &Options, device: &Arc<DeviceContext>, role: Role, carrier: C) -> anyhow::Result<Report> {
+    let mut end = make(options, device, carrier)?;
+    let terms = options.terms();
+    let met = match role {
+        Role::Server => exchange::accept(&Listener::bind(options.listen_at(), &terms)?, &mut end, &terms)?,
+        Role::Client => exchange::connect(&options.server_addresses()?, &mut end, &terms)?,
+    };
+    println!("{role:?}: {} to {}, {:?}", end.destination(), met.agreement.remote, met.agreement.path_mtu);
+    let payloads = Payloads::new(options.size);
+    let report = rounds::run(options, &mut end, role, |buffer, way, number| payloads.fill(buffer, way, number), {
+        |came, way, number| payloads.check(came, way, number)
+    })?;
+    met.channel.leave(options.patience())?;
+    end.close()?;
+    Ok(report)
+}
+
+impl Options {
+    fn patience(&self) -> Duration {
+        Duration::from_secs(self.patience)
+    }
+
+    fn terms(&self) -> Terms {
+        let reach = if self.anywhere { Reach::Anywhere } else { Reach::Loopback };
+        Terms::within(self.patience()).nonce(self.nonce).reach(reach)
+    }
+
+    fn listen_at(&self) -> SocketAddr {
+        SocketAddr::new(self.listen, self.port)
+    }
+
+    fn server_addresses(&self) -> anyhow::Result<Vec<SocketAddr>> {
+        let host = self.client.as_deref().context("a client is told its server")?;
+        let found = (host, self.port).to_socket_addrs().with_context(|| format!("looking up {host}"))?;
+        Ok(found.collect())
+    }
+}

@@ -1,0 +1,176 @@
+//! How an endpoint learns of completions: polling, waiting, sleeping, and what the device reports on its own.
+
+use bareverbs_core::link::{Carrier, Event, Fault, Link, LinkError, WorkId};
+use bareverbs_core::verbs::Wc;
+
+use crate::endpoint::teardown::Plumbing;
+use crate::endpoint::{Endpoint, EndpointError, EndpointErrorKind, Stage, refused};
+use crate::error::Error;
+use crate::wait::{Ended, Wait, Waiting};
+
+/// Every how many polls that found nothing a wait looks for events of the device: a system call.
+const LOOK_FOR_EVENTS_EVERY: u32 = 256;
+
+/// A link while a batch of completions is given out. When the caller's code panics in between, the rest of the batch is
+/// lost, and with it messages: the link breaks.
+struct Batch<'link, C: Carrier, const SEND: usize, const RECV: usize>(&'link mut Link<C, SEND, RECV>);
+
+impl<C: Carrier, const SEND: usize, const RECV: usize> Drop for Batch<'_, C, SEND, RECV> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.abandon();
+        }
+    }
+}
+
+impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
+    /// Takes what has completed and gives each event to `on`, in order; answers how many. A received frame goes back to
+    /// the ring when `on` returns, unless it was reposted.
+    ///
+    /// When `on` panics, the link is broken: what had completed after that event is lost.
+    ///
+    /// # Errors
+    /// The first completion that is not what it must be breaks the link, and ends the call; those before it were given
+    /// out. A link that is broken says so, and why, when nothing came. [`EndpointErrorKind::Send`] if a credit message was
+    /// refused; it is tried again at the next poll.
+    #[inline]
+    pub fn poll(&mut self, mut on: impl FnMut(Event<'_, RECV>)) -> Result<usize, EndpointError> {
+        self.check_thread()?;
+        // A frame given out can be posted again: not on a queue pair that is gone.
+        if self.stage == Stage::Failed {
+            return Err(self.failed(EndpointErrorKind::NotConnected));
+        }
+        let mut room = [Wc::default(); 16];
+        self.heed_events()?;
+        let Some(queue) = &mut self.plumbing.queue else { return Err(self.failed(EndpointErrorKind::NotConnected)) };
+        let completions = match queue.poll(&mut room) {
+            Ok(completions) => completions,
+            Err(error) => {
+                self.link.break_with(error);
+                return Err(self.failed(EndpointErrorKind::Poll(error)));
+            }
+        };
+        let mut events = 0;
+        let mut first_error = None;
+        let batch = Batch(&mut self.link);
+        for completion in completions {
+            match batch.0.accept(&completion) {
+                // A credit message of our own has left: nothing that the caller did.
+                Ok(Event::Sent { released: 0 }) => {}
+                Ok(event) => {
+                    events += 1;
+                    on(event);
+                }
+                // Later completions of the same poll only keep the books.
+                Err(error) => first_error = first_error.or(Some(error)),
+            }
+        }
+        drop(batch);
+        if let Some(error) = first_error {
+            return Err(self.failed(EndpointErrorKind::Link(error)));
+        }
+        if events == 0 {
+            self.check_whole()?;
+        }
+        self.grant_credits()?;
+        Ok(events)
+    }
+
+    /// Posts a credit message if one is due: the other end may be waiting for it. It is due after arrivals, receives posted
+    /// and sends completed only, and is asked for after each of them.
+    #[inline]
+    pub(super) fn grant_credits(&mut self) -> Result<(), EndpointError> {
+        match self.link.grant_credits() {
+            Ok(_) => Ok(()),
+            Err(error) => Err(refused(&self.config.peer, &self.plumbing.device, error)),
+        }
+    }
+
+    /// That the link is not broken: a wait on one that is would end at its deadline and blame the peer.
+    #[inline]
+    fn check_whole(&self) -> Result<(), EndpointError> {
+        match self.link.cause() {
+            None => Ok(()),
+            Some(cause) => Err(self.failed(EndpointErrorKind::Link(LinkError::Broken { cause }))),
+        }
+    }
+
+    /// Polls, or sleeps on the completion channel, until something came, and gives it to `on`; answers how many.
+    ///
+    /// # Errors
+    /// As [`poll`](Self::poll); [`EndpointErrorKind::Timeout`] names what is outstanding; [`EndpointErrorKind::Cancelled`].
+    pub fn wait(&mut self, wait: &Wait<'_>, on: impl FnMut(Event<'_, RECV>)) -> Result<usize, EndpointError> {
+        self.wait_on(&mut wait.begin(), on)
+    }
+
+    /// As [`wait`](Self::wait), within a wait that has begun.
+    pub(super) fn wait_on(
+        &mut self,
+        waiting: &mut Waiting<'_>,
+        mut on: impl FnMut(Event<'_, RECV>),
+    ) -> Result<usize, EndpointError> {
+        loop {
+            match self.poll(&mut on)? {
+                0 if self.plumbing.channel.is_none() => {
+                    waiting.idle().map_err(|ended| self.ended(ended))?;
+                    if waiting.rounds().is_multiple_of(LOOK_FOR_EVENTS_EVERY) {
+                        self.take_events()?;
+                    }
+                }
+                0 => {
+                    self.take_events()?;
+                    let left = waiting.left().map_err(|ended| self.ended(ended))?;
+                    // What came before the queue was armed makes no event: poll once more, then sleep.
+                    self.plumbing.arm().map_err(|error| self.asleep(error))?;
+                    match self.poll(&mut on)? {
+                        0 => self.plumbing.sleep(left).map_err(|error| self.asleep(error))?,
+                        events => return Ok(events),
+                    }
+                }
+                events => return Ok(events),
+            }
+        }
+    }
+
+    /// Takes what the device has reported on its own.
+    fn take_events(&self) -> Result<(), EndpointError> {
+        let taken = self.plumbing.context.as_ref().map_or(Ok(Vec::new()), |context| context.take_events());
+        taken.map(drop).map_err(|error| self.asleep(error))
+    }
+
+    /// Breaks the link if a fatal event concerns it. One look at a counter when there was none.
+    #[inline]
+    fn heed_events(&mut self) -> Result<(), EndpointError> {
+        let Some(context) = &self.plumbing.context else { return Ok(()) };
+        let fatal = context.fatal_count();
+        if fatal == self.fatal_seen { Ok(()) } else { self.heed_fatal(fatal) }
+    }
+
+    #[cold]
+    fn heed_fatal(&mut self, fatal: u32) -> Result<(), EndpointError> {
+        self.fatal_seen = fatal;
+        let Plumbing { context: Some(context), queue: Some(queue), .. } = &self.plumbing else { return Ok(()) };
+        let Some(event) = context.fault_of(self.qp_num, queue.id()) else { return Ok(()) };
+        self.link.break_for_event(event);
+        let cause = Fault::Device { event };
+        Err(self.failed(EndpointErrorKind::Link(LinkError::Fault(cause))))
+    }
+
+    #[cold]
+    fn asleep(&self, error: Error) -> EndpointError {
+        self.failed(EndpointErrorKind::Sleep(Box::new(error)))
+    }
+
+    #[cold]
+    fn ended(&self, ended: Ended) -> EndpointError {
+        self.failed(match ended {
+            Ended::Cancelled => EndpointErrorKind::Cancelled,
+            Ended::Deadline { waited } => EndpointErrorKind::Timeout {
+                waited,
+                outstanding: self.link.outstanding(),
+                no_credit: self.link.no_credit(),
+                pending: self.link.pending().map(WorkId::raw).collect(),
+            },
+        })
+    }
+}

@@ -1,0 +1,154 @@
+//! How an endpoint connects: what it says of itself, and the moves from INIT to RTS.
+
+use std::sync::Arc;
+
+use bareverbs_core::connect::{Agreement, ConnectParams, CreditMode, Destination, Hello, Transition};
+use bareverbs_core::link::Carrier;
+use bareverbs_core::verbs::{Gid, Mtu};
+
+use crate::endpoint::{Endpoint, Stage, error};
+use crate::errno;
+use crate::error::Error;
+use crate::objects::{DeviceContext, QueuePair, gid};
+
+impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
+    /// What the other end must know to connect.
+    pub fn destination(&self) -> Destination {
+        let gid = self.gid.map_or(Gid::ZERO, |found| found.gid);
+        Destination { lid: self.port.lid(), qp_num: self.qp_num, psn: self.psn, gid }
+    }
+
+    /// What this end tells the other before either connects. The nonce is the caller's: an end with another one is refused.
+    pub fn hello(&self, nonce: u64) -> Hello {
+        Hello {
+            destination: self.destination(),
+            service: self.config.queue_pair.service,
+            link_layer: self.port.link_layer(),
+            path_mtu: self.path_mtu(),
+            frame_bytes: self.config.frame_bytes,
+            carrier: C::CARRIER,
+            // A header's room is 4096 bytes at most.
+            header_room_bytes: C::ROOM_BYTES as u16,
+            checksum: self.link.checksum(),
+            credits: self.link.credit_mode(),
+            recv_depth: self.link.recv_depth(),
+            first_sequence: self.first_sequence,
+            nonce,
+        }
+    }
+
+    /// Says how many receives the other end posts before the first message; to be called before
+    /// [`connect`](Self::connect) where the link carries credits, and of no effect where it does not.
+    ///
+    /// # Errors
+    /// [`Error::Credits`] if no link with credits can be made of so many, or messages were sent.
+    pub fn agree_credits(&mut self, peer_receives: u32) -> Result<(), Error> {
+        self.link.agree_credits(peer_receives).map_err(Error::Credits)
+    }
+
+    /// The path MTU that this end can have; both ends take the lower.
+    pub fn path_mtu(&self) -> Mtu {
+        self.config.queue_pair.path_mtu_on(self.port.active_mtu())
+    }
+
+    /// Connects to the other end as both have agreed: the path MTU and the first numbers are those of the agreement.
+    /// Otherwise as [`connect`](Self::connect).
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub fn connect_as_agreed(&mut self, agreement: &Agreement) -> Result<(), Error> {
+        self.check_fresh()?;
+        let set = self.link.set_starts(agreement.tx_start, agreement.rx_start);
+        set.map_err(|_| self.connected_before())?;
+        self.agree_credits(agreement.remote_recv_depth)?;
+        self.connect(&agreement.remote, agreement.path_mtu)
+    }
+
+    /// Connects to the other end: RTR, receives posted, RTS. What both ends must have alike was compared by the caller;
+    /// the first numbers are those of the configuration, and with credits [`agree_credits`](Self::agree_credits) came
+    /// before.
+    ///
+    /// The GID is read again before RTR and after it: one that changed meanwhile is an error, never used by its old index.
+    /// When a step fails the queue pair is destroyed, not moved again; make the endpoint anew.
+    ///
+    /// # Errors
+    /// [`Error`] of the step that failed; [`Error::State`] if the endpoint was connected before, or has credits and was
+    /// not told what the other end posts.
+    pub fn connect(&mut self, remote: &Destination, path_mtu: Mtu) -> Result<(), Error> {
+        self.check_fresh()?;
+        if self.link.credit_mode() == CreditMode::On && self.link.credits_left() == 0 {
+            let device = Arc::clone(&self.plumbing.device);
+            return Err(Error::State { device, what: "it has credits: say first what the other end posts" });
+        }
+        let connected = self.try_connect(remote, path_mtu);
+        match connected {
+            Ok(()) => self.stage = Stage::Connected,
+            Err(_) => self.abandon(),
+        }
+        connected
+    }
+
+    /// Ends the link for good: its queue pair is destroyed, and every later call says that it is not connected. What else
+    /// there is goes when the endpoint is closed or dropped.
+    pub fn abandon(&mut self) {
+        // First, so that nothing of the link's is called from here on.
+        self.stage = Stage::Failed;
+        if let Err(error) = self.plumbing.abandon_queue_pair() {
+            crate::objects::report::report(&crate::objects::report::DropFailure::Destroy(error));
+        }
+    }
+
+    fn check_fresh(&self) -> Result<(), Error> {
+        if self.stage == Stage::Fresh { Ok(()) } else { Err(self.connected_before()) }
+    }
+
+    #[cold]
+    fn connected_before(&self) -> Error {
+        let device = Arc::clone(&self.plumbing.device);
+        Error::State { device, what: "it was connected before: make a new endpoint for a new link" }
+    }
+
+    fn try_connect(&mut self, remote: &Destination, path_mtu: Mtu) -> Result<(), Error> {
+        self.check_gid()?;
+        let params = ConnectParams {
+            config: self.config.queue_pair,
+            link_layer: self.port.link_layer(),
+            path_mtu,
+            psn: self.psn,
+            sgid_index: self.gid.map(|found| found.index),
+            remote: *remote,
+        };
+        let to_rtr = Transition::to_rtr(&params).map_err(Error::Route)?;
+        self.queue_pair()?.modify(&to_rtr)?;
+        self.check_gid()?;
+        errno::clear();
+        if let Err(refused) = self.link.post_receives(RECV) {
+            let errno = error::errno_of_receive(&refused);
+            return Err(self.context()?.call_error("ibv_post_recv", errno, Some(self.port.number)).into());
+        }
+        self.queue_pair()?.modify(&Transition::to_rts(&params))
+    }
+
+    /// That the GID published is still at its index.
+    fn check_gid(&self) -> Result<(), Error> {
+        let Some(published) = self.gid else { return Ok(()) };
+        let context = self.context()?;
+        context.check_use()?;
+        match gid::read(context, self.port.number, published.index) {
+            Some(now) if now.gid == published.gid => Ok(()),
+            _ => Err(Error::GidChanged { device: Arc::clone(&self.plumbing.device), index: published.index }),
+        }
+    }
+
+    fn queue_pair(&mut self) -> Result<&mut QueuePair, Error> {
+        let device = &self.plumbing.device;
+        let gone = || Error::State { device: Arc::clone(device), what: "its queue pair is gone" };
+        self.plumbing.queue_pair.as_mut().ok_or_else(gone)
+    }
+
+    fn context(&self) -> Result<&Arc<DeviceContext>, Error> {
+        let device = &self.plumbing.device;
+        let gone = || Error::State { device: Arc::clone(device), what: "its device is closed" };
+        self.plumbing.context.as_ref().ok_or_else(gone)
+    }
+}

@@ -1,0 +1,10 @@
+//! Two ends come to be connected, or both say why not.
+//!
+//! On the software fabric, in one process: two threads, or one thread and a peer that a test plays byte by byte.
+
+mod bad_peers;
+mod meeting;
+mod mismatches;
+mod reach;
+mod reliable;
+mod scene;

@@ -1,0 +1,78 @@
+//! Which addresses are taken, and what nobody's answer costs.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use bareverbs_shell::exchange::{self, Channel, ExchangeErrorKind, Listener, Reach, Terms};
+
+use super::scene::{AMPLE, Scene, loopback};
+
+const SOON: Terms = Terms::within(Duration::from_millis(120));
+/// What a call may need beyond its limit, on a busy machine.
+const SLACK: Duration = Duration::from_secs(5);
+
+fn address(text: &str) -> SocketAddr {
+    text.parse().expect("an address")
+}
+
+#[test]
+fn only_loopback_addresses_are_taken_unless_told_otherwise() {
+    for text in ["0.0.0.0:0", "192.0.2.1:9", "[::]:0", "[2001:db8::1]:9", "[::ffff:192.0.2.1]:9"] {
+        let refused = ExchangeErrorKind::NotLoopback { address: address(text) };
+        assert_eq!(Listener::bind(address(text), &SOON).expect_err("not ours").kind, refused);
+        assert_eq!(Channel::connect(&[address(text)], &SOON).expect_err("not ours").kind, refused);
+        let one_is_enough = [address("127.0.0.1:9"), address(text)];
+        assert_eq!(Channel::connect(&one_is_enough, &SOON).expect_err("not ours").kind, refused);
+    }
+    for text in ["127.0.0.1:0", "127.9.9.9:0"] {
+        assert!(Listener::bind(address(text), &SOON).is_ok());
+    }
+    assert!(Listener::bind(address("0.0.0.0:0"), &SOON.reach(Reach::Anywhere)).is_ok());
+}
+
+#[test]
+fn a_refusal_names_the_remedy() {
+    let error = Listener::bind(address("0.0.0.0:7"), &SOON).expect_err("not ours");
+    assert!(error.to_string().contains("Reach::Anywhere") && error.to_string().contains("0.0.0.0:7"), "{error}");
+}
+
+#[test]
+fn a_port_that_is_taken_is_told_with_the_systems_reason() {
+    let taken = loopback(&SOON);
+    let error = Listener::bind(taken.address(), &SOON).expect_err("taken");
+    let ExchangeErrorKind::Listen { error: why, .. } = error.kind else { panic!("{error}") };
+    assert_eq!(why.kind, std::io::ErrorKind::AddrInUse);
+}
+
+#[test]
+fn nobody_comes_and_nobody_listens_cost_the_limit() {
+    let scene = Scene::new();
+    let mut end = scene.uc("rank 2");
+    let began = Instant::now();
+    let listener = loopback(&SOON);
+    let error = exchange::accept(&listener, &mut end, &SOON).expect_err("nobody");
+    assert!(matches!(error.kind, ExchangeErrorKind::NobodyCame { waited } if waited >= SOON.limit), "{error}");
+    assert!(error.to_string().contains("rank 2"), "{error}");
+
+    let nobody = listener.address();
+    drop(listener);
+    let error = exchange::connect(&[nobody], &mut end, &SOON).expect_err("nobody");
+    let ExchangeErrorKind::Unreachable { tries, last: Some(last), waited } = error.kind else { panic!("{error}") };
+    assert!(tries > 1 && waited >= SOON.limit);
+    assert_eq!(last.kind, std::io::ErrorKind::ConnectionRefused);
+    assert!(error.to_string().contains("rank 2") && error.to_string().contains("127.0.0.1"), "{error}");
+    assert!(began.elapsed() < 2 * SOON.limit + SLACK);
+
+    let nowhere = exchange::connect(&[], &mut end, &SOON).expect_err("no address");
+    assert!(matches!(nowhere.kind, ExchangeErrorKind::Unreachable { tries: 0, last: None, .. }));
+}
+
+#[test]
+fn the_first_address_that_answers_is_taken() {
+    let terms = Terms::within(AMPLE);
+    let listener = loopback(&terms);
+    let silent = loopback(&terms).address();
+    let channel = Channel::connect(&[silent, listener.address()], &terms).expect("one answers");
+    assert_eq!(channel.address(), listener.address());
+    assert!(listener.accept(AMPLE).is_ok());
+}

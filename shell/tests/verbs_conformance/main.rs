@@ -1,0 +1,148 @@
+//! What every fabric must do, through the table of entry points: one suite, run on the software fabric and on the devices
+//! of the system's library.
+//!
+//! The numbers are those measured on soft-RoCE (kernel 6.1, rdma-core 44.0). Where the software fabric answers otherwise on
+//! purpose, [`differences`] says so, and a case asserts either answer where it belongs.
+//!
+//! A trial that needs a device counts as ignored where there is none.
+
+mod differences;
+mod events;
+mod failures;
+mod limits;
+mod messages;
+#[path = "../raw/mod.rs"]
+mod raw;
+mod reliable;
+mod states;
+mod teardown;
+mod trials;
+
+use std::process::ExitCode;
+
+use bareverbs_core::verbs::WcStatus;
+
+const EBUSY: i32 = 16;
+const EINVAL: i32 = 22;
+const ENOMEM: i32 = 12;
+const OK: WcStatus = WcStatus::SUCCESS;
+const FLUSHED: WcStatus = WcStatus::WR_FLUSH_ERR;
+
+/// Something that every fabric must do.
+#[derive(Clone, Copy)]
+struct Case {
+    name: &'static str,
+    run: fn(&raw::Env),
+    /// Whether it does on purpose what the software fabric grants and notes as misuse.
+    misuse: bool,
+}
+
+macro_rules! cases {
+    ($($room:ident { $($name:ident $(($misuse:ident))?)* })*) => {
+        const CASES: &[Case] = &[$($(
+            Case { name: concat!(stringify!($room), "::", stringify!($name)), run: $room::$name, misuse: !<[&str]>::is_empty(&[$(stringify!($misuse))?]) },
+        )*)*];
+    };
+}
+
+cases! {
+    messages {
+        a_message_arrives_whole
+        an_immediate_travels_big_endian
+        messages_arrive_in_order
+        a_message_without_a_receive_is_gone_and_the_next_arrives
+        unsignalled_sends_make_no_completion
+        every_send_completes_where_the_queue_pair_says_so
+        inline_bytes_are_read_within_the_post
+        an_empty_message_arrives
+        a_queue_pair_may_be_connected_to_itself
+        a_draining_queue_pair_holds_its_sends_until_it_runs_again
+        a_message_of_many_packets_arrives_whole
+        entries_are_gathered_and_scattered_in_order
+        a_queue_pair_that_cannot_send_yet_receives
+        a_peer_that_is_gone_is_not_missed
+    }
+    states {
+        steps_with_a_missing_attribute_are_refused
+        wrong_steps_are_refused
+        an_unreachable_gid_times_out
+        posts_in_the_wrong_state_are_refused
+        attributes_are_told_back
+        a_reset_queue_pair_can_be_connected_anew
+    }
+    reliable {
+        steps_need_the_attributes_of_reliability
+        messages_arrive_in_order_with_their_immediates
+        a_send_waits_for_its_receive
+        a_send_without_a_receive_and_retries_fails_at_once
+        a_send_without_a_receive_fails_when_its_retries_are_used_up
+        a_message_too_long_fails_both_ends
+        a_receive_with_a_wrong_key_fails_both_ends
+        a_send_with_a_wrong_key_fails_the_sender_only
+        a_peer_that_is_gone_is_missed
+        a_peer_that_is_not_connected_is_missed
+        a_peer_in_error_is_missed
+        a_send_goes_out_once_its_peer_is_connected
+        a_reset_queue_pair_is_connected_anew
+        the_error_state_flushes_sends_that_wait
+    }
+    events {
+        an_armed_queue_makes_one_event_at_its_next_completion
+        completions_that_lie_in_the_queue_make_no_event
+        a_queue_armed_for_solicited_ones_hears_of_no_others
+        arming_for_any_is_not_undone_by_arming_for_solicited_ones
+        a_flushed_receive_wakes_who_armed_for_solicited_ones
+        a_failed_send_wakes_who_armed_for_solicited_ones
+        a_thread_that_waits_is_woken
+        a_channel_is_busy_while_a_queue_reports_to_it
+        events_that_nobody_fetched_go_with_their_queue
+        a_queue_with_an_unacknowledged_event_is_not_destroyed (misuse)
+        a_channel_of_another_context_is_refused
+        a_queue_that_overflows_is_told_as_an_event
+        no_asynchronous_event_is_eagain
+    }
+    failures {
+        the_error_state_flushes_what_was_posted_and_what_is_posted
+        unsignalled_sends_that_succeeded_are_not_flushed
+        a_wrong_key_fails_the_send_and_the_queue_pair
+        a_message_too_long_fails_the_receiver_only
+        a_read_on_unreliable_queue_pairs_fails_its_completion
+        a_receive_with_a_wrong_key_fails_the_receiver_only
+        a_send_beyond_its_region_fails
+        a_queue_pair_in_error_hears_nothing
+        statuses_have_the_words_that_core_knows_them_by
+    }
+    limits {
+        oversize_inline_is_refused
+        a_full_receive_queue_answers_enomem_and_names_the_request
+        a_refused_request_of_a_chain_is_named_and_those_before_it_are_accepted
+        registrations_are_checked
+        completion_queue_sizes_are_checked
+        sizes_of_queues_are_granted_up_to_the_device_limits
+        a_queue_whose_sends_are_never_signalled_fills_up
+    }
+    teardown {
+        parents_with_live_children_are_busy_and_work_on
+        a_region_may_go_while_receives_are_posted_on_it
+        objects_point_back_to_their_parents
+        completions_outlive_their_queue_pair
+        a_domain_is_busy_while_a_queue_pair_or_a_region_is_left
+        a_device_with_live_objects_is_closed_without_a_word (misuse)
+        a_queue_pair_of_two_contexts_is_made (misuse)
+    }
+}
+
+fn main() -> ExitCode {
+    let arguments = libtest_mimic::Arguments::from_args();
+    let whole = arguments.filter.is_none() && arguments.skip.is_empty() && !arguments.list;
+    let (trials, sides) = trials::all(CASES);
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    if whole && !conclusion.has_failed() {
+        let untold = differences::not_asserted(&sides);
+        if !untold.is_empty() {
+            eprintln!("differences that no case asserted: {untold:#?}");
+            return ExitCode::FAILURE;
+        }
+    }
+    conclusion.exit_code()
+}
