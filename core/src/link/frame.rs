@@ -532,7 +532,8 @@ impl<W: Request, const N: usize> Frames<W, N> {
     }
 
     /// Ends the request that a completion is of, and those before it, if they are at most `at_once`; 0 stands for a broken
-    /// link, where the books are kept and no frame is handed out.
+    /// link, where the books are kept and no frame is handed out. A ring with kept places leaves that to its caller
+    /// ([`Frames::settle`]).
     #[inline(always)]
     pub(crate) fn release(&mut self, completion: Completion<'_>, at_once: u32) -> Result<Returned<'_, W, N>, Mismatch> {
         let wr_id = completion.wr_id();
@@ -561,12 +562,20 @@ impl<W: Request, const N: usize> Frames<W, N> {
         Ok(Returned { ring: self, wr_id, released, start_bytes: 0, len_bytes })
     }
 
-    /// The rare rest of [`Frames::release`]. On a broken link completions may be missing.
     #[cold]
     #[inline(never)]
     fn not_released(&mut self, completion: Completion<'_>, at_once: u32) -> Mismatch {
-        match self.mismatch(completion) {
-            Mismatch::Skipped { .. } if at_once == 0 => {
+        let mismatch = self.mismatch(completion);
+        if at_once == 0 && self.bounds.kept == 0 { self.settle(completion, mismatch) } else { mismatch }
+    }
+
+    /// What a completion of a broken link, refused so by [`Frames::release`], means for the books: it ends its request and
+    /// all before it, since completions may be missing.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn settle(&mut self, completion: Completion<'_>, refused: Mismatch) -> Mismatch {
+        match refused {
+            Mismatch::Skipped { .. } => {
                 self.in_flight = self.posted_after(completion.wr_id());
                 Mismatch::Settled
             }

@@ -16,7 +16,8 @@ use crate::verbs::inline_calls::Completion;
 pub(crate) struct Health {
     /// Whether there is a cause: one byte to look at.
     broken: bool,
-    /// Requests that one send completion may end; 0 once broken, so that completions need no other look.
+    /// Requests that one send completion may end at a glance; 0 once broken, so that completions need no other look, and
+    /// with credits, so that each gets another look.
     sends_at_once: u32,
     /// As much for receives.
     receives_at_once: u32,
@@ -25,9 +26,15 @@ pub(crate) struct Health {
     receive_marker: bool,
     send_drained: bool,
     receive_drained: bool,
+    /// What the last refusal with a number says.
+    noted: u32,
 }
 
-/// Why a completion gives no frame; the rest is in the [`Health`] and the completion.
+/// That a number is kept in the [`Health`] ([`Health::noted`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Noted(());
+
+/// Why a completion is not, at a glance, a message or sends that are done; the rest is in the [`Health`] and the completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     ForeignQueue,
@@ -38,8 +45,12 @@ pub(crate) enum Refusal {
     Broken,
     /// It is a teardown marker.
     Drained(Direction),
-    /// It is a credit message, with this grant.
-    Credit(Sequence),
+    /// It is a credit message; its grant is kept, to be taken in.
+    Credit(Noted),
+    /// A credit message was taken in; how many messages it grants is kept.
+    Granted(Noted),
+    /// It is what a link with credits makes of a send; how many messages are done is kept.
+    Sent(Noted),
 }
 
 impl Health {
@@ -54,10 +65,22 @@ impl Health {
             receive_marker: false,
             send_drained: false,
             receive_drained: false,
+            noted: 0,
         }
     }
 
-    /// Requests that one completion may end: none once the link is broken.
+    /// Keeps a number, so that what says it fits a register.
+    pub(crate) const fn note(&mut self, number: u32) -> Noted {
+        self.noted = number;
+        Noted(())
+    }
+
+    /// The number kept last.
+    pub(crate) const fn noted(&self, Noted(()): Noted) -> u32 {
+        self.noted
+    }
+
+    /// Requests that one completion may end at a glance: none once the link is broken.
     #[inline(always)]
     pub(crate) const fn released_at_once(&self, direction: Direction) -> u32 {
         match direction {
@@ -154,7 +177,7 @@ impl Health {
         }
     }
 
-    /// The error that a refusal stands for; a marker or a credit message is none.
+    /// The error that a refusal stands for; a marker, and what goes by credits, is none.
     #[inline(always)]
     pub(crate) fn error(&self, refusal: Refusal, completion: Completion<'_>, qp_num: u32) -> LinkError {
         // A link that refuses for a fault has one.
@@ -163,7 +186,9 @@ impl Health {
             Refusal::ForeignQueue => LinkError::ForeignQueue,
             Refusal::ForeignQueuePair => LinkError::ForeignQueuePair { expected: qp_num, got: completion.qp_num() },
             Refusal::Fault => LinkError::Fault(cause),
-            Refusal::Broken | Refusal::Drained(_) | Refusal::Credit(_) => LinkError::Broken { cause },
+            Refusal::Broken | Refusal::Drained(_) | Refusal::Credit(_) | Refusal::Granted(_) | Refusal::Sent(_) => {
+                LinkError::Broken { cause }
+            }
         }
     }
 

@@ -81,9 +81,9 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
         let depth = rules.depth(geometry.send_capacity, frame_bytes).min(SEND as u32);
         let released_at_once = rules.signal_every.clamp(1, (depth / 2).max(1));
         let byte_len = rules.byte_len;
-        let kept = match rules.credits {
-            CreditMode::Off => 0,
-            CreditMode::On => 1,
+        let (kept, at_a_glance) = match rules.credits {
+            CreditMode::Off => (0, released_at_once),
+            CreditMode::On => (1, 0),
         };
         let send_bounds = Bounds { frame_bytes, depth, kept, released_at_once, byte_len };
         let depth = rules.depth(geometry.recv_capacity, frame_bytes).min(RECV as u32);
@@ -100,7 +100,7 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
         let (Some(send), Some(recv)) = (send, recv) else { return Err(LinkSetupError::WorkIdsUsedUp) };
         let send = SendRing::new::<C>(send, rules, tx_start, credits);
         let recv = RecvRing::new(recv, rules, rx_start);
-        let health = Health::new(released_at_once, 1);
+        let health = Health::new(at_a_glance, 1);
         let mut link = Self { calls, health, carrier, send, recv };
         if let Some(key) = key {
             link.set_key(key);
@@ -244,16 +244,15 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
                         }
                         Err(refusal) => refusal,
                     },
-                    Err(Refusal::Credit(grant)) => match self.send.take_alone(grant, &mut self.health, completion) {
-                        Ok(messages) => return Ok(Event::Granted { messages }),
-                        Err(refusal) => refusal,
-                    },
+                    Err(Refusal::Credit(grant)) => self.send.take_alone(grant, &mut self.health, completion),
                     Err(refusal) => refusal,
                 }
             }
         };
         match refusal {
             Refusal::Drained(direction) => Ok(Event::Drained(direction)),
+            Refusal::Sent(released) => Ok(Event::Sent { released: self.health.noted(released) }),
+            Refusal::Granted(messages) => Ok(Event::Granted { messages: self.health.noted(messages) }),
             refusal => Err(self.health.error(refusal, completion, self.calls.qp_num())),
         }
     }

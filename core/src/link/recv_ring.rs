@@ -167,7 +167,7 @@ fn credit_came<const N: usize>(
     // The link was registered when the frame was posted, and a place is free: without one, numbers have run out.
     let Some(vacant) = vacant else { return health.break_now(Fault::CreditReceive { raw: None }) };
     match vacant.post(calls) {
-        Ok(()) => Refusal::Credit(grant),
+        Ok(()) => Refusal::Credit(health.note(grant.number())),
         Err(PostFailure::Refused { raw, .. }) => health.break_now(Fault::CreditReceive { raw: Some(raw) }),
         Err(PostFailure::Unknown { raw }) => {
             health.break_now(Fault::PostUnknown { direction: Direction::Receive, raw })

@@ -4,12 +4,12 @@
 //! frame the next frame. And a caller that follows [`SendFrame::post_more`] with a [`SendFrame::post`] gets every frame
 //! back: every s-th send is signalled, the last that fits, and the last before idle.
 
-use crate::link::bounds::{PostFailure, SendKind};
+use crate::link::bounds::{Mismatch, PostFailure, SendKind};
 use crate::link::carrier::{Carrier, Granting};
 use crate::link::credits::{CreditMessage, CreditMode, Credits, GrantBy};
 use crate::link::error::{Fault, SendError};
 use crate::link::frame::{FrameKey, Frames, Vacant};
-use crate::link::health::{Health, Refusal};
+use crate::link::health::{Health, Noted, Refusal};
 use crate::link::rules::{LinkRules, WireLength};
 use crate::link::sequence::Sequence;
 use crate::link::work_id::Direction;
@@ -168,17 +168,17 @@ impl<const N: usize> SendRing<N> {
         }
     }
 
-    /// Takes in the grant of a credit message; answers how many more messages may be sent.
-    pub(crate) fn take_alone(
-        &mut self,
-        grant: Sequence,
-        health: &mut Health,
-        completion: Completion<'_>,
-    ) -> Result<u32, Refusal> {
-        let taken = self.books.credits.take(grant, self.books.next, GrantBy::CreditMessage);
-        let messages = taken.map_err(|absurd| health.absurd(completion, grant, absurd))?;
-        self.set_limit();
-        Ok(messages)
+    /// Takes in the grant of a credit message that has come.
+    #[inline(never)]
+    pub(crate) fn take_alone(&mut self, grant: Noted, health: &mut Health, completion: Completion<'_>) -> Refusal {
+        let grant = Sequence::new(health.noted(grant));
+        match self.books.credits.take(grant, self.books.next, GrantBy::CreditMessage) {
+            Ok(messages) => {
+                self.set_limit();
+                Refusal::Granted(health.note(messages))
+            }
+            Err(absurd) => health.absurd(completion, grant, absurd),
+        }
     }
 
     /// How many messages' frames a completion gave back; a credit message's is not counted.
@@ -186,23 +186,34 @@ impl<const N: usize> SendRing<N> {
     pub(crate) fn accept(&mut self, health: &mut Health, completion: Completion<'_>) -> Result<u32, Refusal> {
         let released = match self.frames.release(completion, health.released_at_once(Direction::Send)) {
             Ok(returned) => returned.released(),
-            Err(mismatch) => return Err(health.mismatched(completion, mismatch)),
+            Err(mismatch) => return Err(self.accept_on_credit(health, completion, mismatch)),
         };
         if completion.outcome().is_err() {
             return Err(health.failed(completion));
         }
-        match self.books.credits.mode() {
-            CreditMode::Off => Ok(released),
-            CreditMode::On => Ok(self.released_on_credit(released, completion.wr_id())),
-        }
+        Ok(released)
     }
 
-    /// How many messages are among the requests that a completion ended.
+    /// What is not taken at a glance: with credits that is every completion, since the limit changes with each.
     #[inline(never)]
-    fn released_on_credit(&mut self, released: u32, wr_id: u64) -> u32 {
+    fn accept_on_credit(&mut self, health: &mut Health, completion: Completion<'_>, refused: Mismatch) -> Refusal {
+        if self.books.credits.mode() == CreditMode::Off {
+            return health.mismatched(completion, refused);
+        }
+        if health.is_broken() {
+            return health.mismatched(completion, self.frames.settle(completion, refused));
+        }
+        let released = match self.frames.release(completion, self.frames.bounds().released_at_once) {
+            Ok(returned) => returned.released(),
+            Err(mismatch) => return health.mismatched(completion, mismatch),
+        };
+        if completion.outcome().is_err() {
+            return health.failed(completion);
+        }
         self.set_limit();
         // A credit message is signalled, and requests complete in order: its own completion is what gives its place back.
-        if wr_id == self.books.credit_id { released.wrapping_sub(1) } else { released }
+        let is_credit = completion.wr_id() == self.books.credit_id;
+        Refusal::Sent(health.note(if is_credit { released.wrapping_sub(1) } else { released }))
     }
 
     /// Lets as many requests be in flight as there are credits for: see `credits`.
