@@ -531,50 +531,53 @@ impl<W: Request, const N: usize> Frames<W, N> {
         })
     }
 
-    /// Ends the request that a completion is of, and those before it, if they are at most `at_once`; 0 stands for a broken
-    /// link, where the books are kept and no frame is handed out. A ring with kept places leaves that to its caller
-    /// ([`Frames::settle`]).
+    /// Ends the request that a completion is of, and those before it, if they are at most `at_once`; answers how many, or
+    /// nothing if it ends none ([`Frames::mismatch`] says why).
     #[inline(always)]
-    pub(crate) fn release(&mut self, completion: Completion<'_>, at_once: u32) -> Result<Returned<'_, W, N>, Mismatch> {
+    pub(crate) fn end(&mut self, completion: Completion<'_>, at_once: u32) -> Option<u32> {
         let wr_id = completion.wr_id();
         let posted_after = self.posted_after(wr_id);
         // At least 1 for a request in flight; wraps to more than any limit for one that is not.
         let released = self.in_flight.wrapping_sub(posted_after);
         // One branch each: joined by `||`, they cost more instructions.
         if completion.queue() != self.origin.queue {
-            return Err(Mismatch::Queue);
+            return None;
         }
         if completion.qp_num() != self.origin.qp_num {
-            return Err(Mismatch::QueuePair);
+            return None;
         }
         if self.slot(wr_id).request.wr_id() != wr_id {
-            return Err(Mismatch::NotInFlight);
+            return None;
         }
         if released.wrapping_sub(1) >= at_once {
-            return Err(self.not_released(completion, at_once));
+            return None;
         }
         self.in_flight = posted_after;
         if self.next_id & RENEW_BIT != 0 {
             // Inlined although it is rare: a call here would make callers look at memory again.
             self.renew_from(&BLOCKS);
         }
-        let len_bytes = self.bounds.frame_bytes;
-        Ok(Returned { ring: self, wr_id, released, start_bytes: 0, len_bytes })
+        Some(released)
     }
 
-    #[cold]
-    #[inline(never)]
-    fn not_released(&mut self, completion: Completion<'_>, at_once: u32) -> Mismatch {
-        let mismatch = self.mismatch(completion);
-        if at_once == 0 && self.bounds.kept == 0 { self.settle(completion, mismatch) } else { mismatch }
+    /// As [`Frames::end`], and hands out the frame of the last of them. Where `at_once` is 0 the link is broken: its books
+    /// are kept, and no frame is handed out.
+    #[inline(always)]
+    pub(crate) fn release(&mut self, completion: Completion<'_>, at_once: u32) -> Result<Returned<'_, W, N>, Mismatch> {
+        match self.end(completion, at_once) {
+            Some(_) => {
+                let len_bytes = self.bounds.frame_bytes;
+                Ok(Returned { ring: self, wr_id: completion.wr_id(), start_bytes: 0, len_bytes })
+            }
+            None => Err(if at_once == 0 { self.settle(completion) } else { self.mismatch(completion) }),
+        }
     }
 
-    /// What a completion of a broken link, refused so by [`Frames::release`], means for the books: it ends its request and
-    /// all before it, since completions may be missing.
+    /// Keeps the books of a broken link: a completion ends its request and all before it, since completions may be missing.
     #[cold]
     #[inline(never)]
-    pub(crate) fn settle(&mut self, completion: Completion<'_>, refused: Mismatch) -> Mismatch {
-        match refused {
+    pub(crate) fn settle(&mut self, completion: Completion<'_>) -> Mismatch {
+        match self.mismatch(completion) {
             Mismatch::Skipped { .. } => {
                 self.in_flight = self.posted_after(completion.wr_id());
                 Mismatch::Settled
@@ -717,19 +720,12 @@ impl<const N: usize> Frames<SendWr, N> {
 pub(crate) struct Returned<'ring, W, const N: usize> {
     ring: &'ring mut Frames<W, N>,
     wr_id: u64,
-    released: u32,
     /// The part that `bytes` shows: `start_bytes + len_bytes` is at most a frame.
     start_bytes: u32,
     len_bytes: u32,
 }
 
 impl<'ring, W: Request, const N: usize> Returned<'ring, W, N> {
-    /// How many requests the completion ended, this one included.
-    #[inline(always)]
-    pub(crate) const fn released(&self) -> u32 {
-        self.released
-    }
-
     /// The request's number.
     #[inline]
     pub(crate) const fn wr_id(&self) -> u64 {

@@ -4,7 +4,7 @@
 //! frame the next frame. And a caller that follows [`SendFrame::post_more`] with a [`SendFrame::post`] gets every frame
 //! back: every s-th send is signalled, the last that fits, and the last before idle.
 
-use crate::link::bounds::{Mismatch, PostFailure, SendKind};
+use crate::link::bounds::{PostFailure, SendKind};
 use crate::link::carrier::{Carrier, Granting};
 use crate::link::credits::{CreditMessage, CreditMode, Credits, GrantBy};
 use crate::link::error::{Fault, SendError};
@@ -184,9 +184,8 @@ impl<const N: usize> SendRing<N> {
     /// How many messages' frames a completion gave back; a credit message's is not counted.
     #[inline(always)]
     pub(crate) fn accept(&mut self, health: &mut Health, completion: Completion<'_>) -> Result<u32, Refusal> {
-        let released = match self.frames.release(completion, health.released_at_once(Direction::Send)) {
-            Ok(returned) => returned.released(),
-            Err(mismatch) => return Err(self.accept_on_credit(health, completion, mismatch)),
+        let Some(released) = self.frames.end(completion, health.released_at_once(Direction::Send)) else {
+            return Err(self.accept_on_credit(health, completion));
         };
         if completion.outcome().is_err() {
             return Err(health.failed(completion));
@@ -196,17 +195,15 @@ impl<const N: usize> SendRing<N> {
 
     /// What is not taken at a glance: with credits that is every completion, since the limit changes with each.
     #[inline(never)]
-    fn accept_on_credit(&mut self, health: &mut Health, completion: Completion<'_>, refused: Mismatch) -> Refusal {
-        if self.books.credits.mode() == CreditMode::Off {
-            return health.mismatched(completion, refused);
-        }
+    fn accept_on_credit(&mut self, health: &mut Health, completion: Completion<'_>) -> Refusal {
         if health.is_broken() {
-            return health.mismatched(completion, self.frames.settle(completion, refused));
+            return health.mismatched(completion, self.frames.settle(completion));
         }
-        let released = match self.frames.release(completion, self.frames.bounds().released_at_once) {
-            Ok(returned) => returned.released(),
-            Err(mismatch) => return health.mismatched(completion, mismatch),
+        let ended = match self.books.credits.mode() {
+            CreditMode::On => self.frames.end(completion, self.frames.bounds().released_at_once),
+            CreditMode::Off => None,
         };
+        let Some(released) = ended else { return health.mismatched(completion, self.frames.mismatch(completion)) };
         if completion.outcome().is_err() {
             return health.failed(completion);
         }

@@ -97,7 +97,10 @@ impl Bench {
         unsafe { *self.entry.as_mut() = Wc { wr_id, qp_num: QP_NUM, ..Wc::default() } };
         let mut room = [Wc::default()];
         let completion = self.queue.poll(&mut room).unwrap().next().unwrap();
-        self.ring.release(completion, self.ring.bounds.released_at_once).map(|returned| returned.released())
+        {
+            let at_once = self.ring.bounds.released_at_once;
+            self.ring.end(completion, at_once).ok_or_else(|| self.ring.mismatch(completion))
+        }
     }
 }
 
