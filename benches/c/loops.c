@@ -127,7 +127,7 @@ APART uint64_t post_receive(struct twin *t, uint64_t n, size_t bytes)
 /* Polls n times for 16 and looks at each entry; `kind` is what each must be. Answers 0 at the first fault. */
 static inline __attribute__((always_inline)) uint64_t poll_16(struct twin *t, struct ibv_cq *cq, uint64_t n, enum kind kind, int repost)
 {
-	struct ibv_wc wc[16];
+	_Alignas(64) struct ibv_wc wc[16];
 	uint64_t sum = 0;
 	for (uint64_t i = 0; i < n; i++) {
 		int got = ibv_poll_cq(cq, 16, wc);
@@ -166,7 +166,7 @@ APART uint64_t poll_and_repost(struct twin *t, uint64_t n, size_t bytes)
 APART uint64_t poll_empty(struct twin *t, uint64_t n, size_t bytes)
 {
 	struct ibv_cq *cq = provider_send_cq();
-	struct ibv_wc wc[16];
+	_Alignas(64) struct ibv_wc wc[16];
 	uint64_t sum = 0;
 	(void)bytes;
 	for (uint64_t i = 0; i < n; i++) {

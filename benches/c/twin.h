@@ -45,8 +45,9 @@ struct ring_state {
 	uint32_t qp_num;
 };
 
-struct send_slot { struct ibv_send_wr wr; struct ibv_sge sge; };
-struct recv_slot { struct ibv_recv_wr wr; struct ibv_sge sge; };
+/* The entry before the request: what a post patches lies in one cache line, as a link has it. */
+struct send_slot { _Alignas(64) struct ibv_sge sge; struct ibv_send_wr wr; };
+struct recv_slot { _Alignas(64) struct ibv_sge sge; struct ibv_recv_wr wr; };
 
 struct twin {
 	struct ibv_qp *qp;

@@ -8,6 +8,10 @@ use bareverbs_core::verbs::inline_calls::CompletionQueueCalls;
 /// A link whose numbers travel as immediate data, with equally many frames each way.
 type Numbered<const FRAMES: usize> = Link<Immediate, FRAMES, FRAMES>;
 
+/// Room for completions, at a cache line's start, as C's has it.
+#[repr(align(64))]
+struct Room([Wc; 16]);
+
 /// One send, signalled.
 #[inline(never)]
 pub fn post<const FRAMES: usize>(link: &mut Numbered<FRAMES>, n: u64, bytes: usize) -> u64 {
@@ -61,10 +65,10 @@ pub fn post_receive<const FRAMES: usize>(link: &mut Numbered<FRAMES>, n: u64) ->
 /// 16 send completions, checked.
 #[inline(never)]
 pub fn poll_sends<const FRAMES: usize>(link: &mut Numbered<FRAMES>, queue: &mut CompletionQueueCalls, n: u64) -> u64 {
-    let mut room = [Wc::default(); 16];
+    let Room(room) = &mut Room([Wc::default(); 16]);
     let mut sum = 0;
     for _ in 0..n {
-        let Ok(completions) = queue.poll(&mut room) else { return 0 };
+        let Ok(completions) = queue.poll(room) else { return 0 };
         for completion in completions {
             match link.accept(&completion) {
                 Ok(Event::Sent { released }) => sum += u64::from(released),
@@ -82,10 +86,10 @@ pub fn poll_receives<const FRAMES: usize>(
     queue: &mut CompletionQueueCalls,
     n: u64,
 ) -> u64 {
-    let mut room = [Wc::default(); 16];
+    let Room(room) = &mut Room([Wc::default(); 16]);
     let mut sum = 0;
     for _ in 0..n {
-        let Ok(completions) = queue.poll(&mut room) else { return 0 };
+        let Ok(completions) = queue.poll(room) else { return 0 };
         for completion in completions {
             match link.accept(&completion) {
                 Ok(Event::Received(frame)) => sum += frame.payload().len() as u64,
@@ -103,10 +107,10 @@ pub fn poll_and_repost<const FRAMES: usize>(
     queue: &mut CompletionQueueCalls,
     n: u64,
 ) -> u64 {
-    let mut room = [Wc::default(); 16];
+    let Room(room) = &mut Room([Wc::default(); 16]);
     let mut sum = 0;
     for _ in 0..n {
-        let Ok(completions) = queue.poll(&mut room) else { return 0 };
+        let Ok(completions) = queue.poll(room) else { return 0 };
         for completion in completions {
             match link.accept(&completion) {
                 Ok(Event::Received(frame)) => {
@@ -125,10 +129,10 @@ pub fn poll_and_repost<const FRAMES: usize>(
 /// A poll that finds nothing.
 #[inline(never)]
 pub fn poll_empty(queue: &mut CompletionQueueCalls, n: u64) -> u64 {
-    let mut room = [Wc::default(); 16];
+    let Room(room) = &mut Room([Wc::default(); 16]);
     let mut sum = 0;
     for _ in 0..n {
-        let Ok(completions) = queue.poll(&mut room) else { return 0 };
+        let Ok(completions) = queue.poll(room) else { return 0 };
         sum += u64::from(completions.len() == 0);
     }
     sum

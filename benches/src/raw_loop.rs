@@ -6,9 +6,17 @@ use bareverbs_core::verbs::{Be32, SendFlags, SendWr, Sge, WrOpcode};
 
 use crate::provider::FRAME_BYTES;
 
+/// A request and its entry, as C's loop has them.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+struct Slot {
+    entry: Sge,
+    request: SendWr,
+}
+
 /// Prepared requests. No memory is behind their addresses: the provider follows none.
 pub struct Prepared<const FRAMES: usize> {
-    slots: Box<[(SendWr, Sge)]>,
+    slots: Box<[Slot]>,
 }
 
 impl<const FRAMES: usize> Default for Prepared<FRAMES> {
@@ -16,8 +24,8 @@ impl<const FRAMES: usize> Default for Prepared<FRAMES> {
         let entry = Sge { addr: 4096, length: FRAME_BYTES, lkey: 7 };
         let request =
             SendWr { num_sge: 1, opcode: WrOpcode::SEND_WITH_IMM, send_flags: SendFlags::SIGNALED, ..SendWr::EMPTY };
-        let mut slots = vec![(request, entry); FRAMES].into_boxed_slice();
-        for (request, entry) in &mut slots {
+        let mut slots = vec![Slot { entry, request }; FRAMES].into_boxed_slice();
+        for Slot { request, entry } in &mut slots {
             request.sg_list = entry;
         }
         Self { slots }
@@ -38,7 +46,7 @@ pub fn raw<const FRAMES: usize>(
     for i in 0..n {
         let slot = slots.wrapping_add(i as usize & (FRAMES - 1));
         // SAFETY: the index was masked to the length; nobody else has the slots.
-        let (request, entry) = unsafe { &mut *slot };
+        let Slot { request, entry } = unsafe { &mut *slot };
         request.wr_id = i;
         request.imm_data = Be32::new(i as u32);
         entry.length = bytes as u32;

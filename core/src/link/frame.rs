@@ -273,32 +273,35 @@ pub(crate) fn post_marker(calls: &mut QueuePairCalls, direction: Direction) -> R
     }
 }
 
-/// A request and its scatter/gather entry, in place.
+/// A request and its scatter/gather entry, in place: what a post patches lies in one cache line.
 #[derive(Clone, Copy)]
+#[repr(C, align(64))]
 struct Slot<W> {
-    request: W,
     entry: Sge,
+    request: W,
 }
 
 /// A circle of `N` frames (a power of two, at most 32768), each with its request.
+// What every post and completion looks at comes first, so that short offsets reach it.
+#[repr(C)]
 pub(crate) struct Frames<W, const N: usize> {
-    slots: [Slot<W>; N],
-    memory: FrameMemory,
-    origin: Origin,
-    bounds: Bounds,
     /// Number of the next request; its low bits are the next slot.
     next_id: u64,
-    /// Number of the first request.
-    first_id: u64,
     /// How many requests before that one may be the device's.
     in_flight: u32,
     /// How many may be, those in kept places aside: 0 without a key or without numbers, and less than the depth where a
     /// ceiling is set.
     limit: u32,
+    bounds: Bounds,
     /// Lengths below this may be believed of a message that came: 0 for none, else one more than a frame.
     believed_below: u32,
+    origin: Origin,
+    memory: FrameMemory,
+    /// Number of the first request.
+    first_id: u64,
     has_key: bool,
     out_of_ids: bool,
+    slots: [Slot<W>; N],
 }
 
 // SAFETY: the memory is `Send`; the pointers inside the requests point into the ring itself, are written before a post,
@@ -315,7 +318,7 @@ impl<W: Request, const N: usize> Frames<W, N> {
         if memory.len_bytes / N < bounds.frame_bytes as usize {
             return None;
         }
-        let mut slots = [Slot { request: W::EMPTY, entry: Sge::default() }; N];
+        let mut slots = [Slot { entry: Sge::default(), request: W::EMPTY }; N];
         let mut addr = memory.base.addr().get() as u64;
         for slot in &mut slots {
             slot.entry = Sge { addr, length: bounds.frame_bytes, lkey: 0 };
@@ -371,6 +374,11 @@ impl<W: Request, const N: usize> Frames<W, N> {
         self.has_key
     }
 
+    /// Whether nothing can be posted any more for want of numbers.
+    pub(crate) const fn is_out_of_ids(&self) -> bool {
+        self.out_of_ids
+    }
+
     #[inline]
     pub(crate) const fn in_flight(&self) -> u32 {
         self.in_flight
@@ -408,6 +416,12 @@ impl<W: Request, const N: usize> Frames<W, N> {
     pub(crate) const fn has_vacant(&self, ahead: u32) -> bool {
         // Both are below 2^17, so the sum is right.
         self.in_flight.wrapping_add(ahead) < self.limit
+    }
+
+    /// The same where `open` masks the limit: all ones, or 0 for a broken link.
+    #[inline(always)]
+    pub(crate) const fn has_vacant_if(&self, open: u32, ahead: u32) -> bool {
+        self.in_flight.wrapping_add(ahead) < self.limit & open
     }
 
     /// The frame whose request comes next, if one may be posted.
@@ -566,7 +580,7 @@ impl<W: Request, const N: usize> Frames<W, N> {
     pub(crate) fn release(&mut self, completion: Completion<'_>, at_once: u32) -> Result<Returned<'_, W, N>, Mismatch> {
         match self.end(completion, at_once) {
             Some(_) => {
-                let len_bytes = self.bounds.frame_bytes;
+                let len_bytes = self.bounds.frame_bytes as usize;
                 Ok(Returned { ring: self, wr_id: completion.wr_id(), start_bytes: 0, len_bytes })
             }
             None => Err(if at_once == 0 { self.settle(completion) } else { self.mismatch(completion) }),
@@ -721,8 +735,8 @@ pub(crate) struct Returned<'ring, W, const N: usize> {
     ring: &'ring mut Frames<W, N>,
     wr_id: u64,
     /// The part that `bytes` shows: `start_bytes + len_bytes` is at most a frame.
-    start_bytes: u32,
-    len_bytes: u32,
+    start_bytes: usize,
+    len_bytes: usize,
 }
 
 impl<'ring, W: Request, const N: usize> Returned<'ring, W, N> {
@@ -747,7 +761,7 @@ impl<'ring, W: Request, const N: usize> Returned<'ring, W, N> {
         if byte_len >= self.ring.believed_below {
             return None;
         }
-        (self.start_bytes, self.len_bytes) = (0, byte_len);
+        (self.start_bytes, self.len_bytes) = (0, byte_len as usize);
         Some(())
     }
 
@@ -755,15 +769,15 @@ impl<'ring, W: Request, const N: usize> Returned<'ring, W, N> {
     #[inline(always)]
     pub(crate) fn trim(&mut self, start_bytes: u32, len_bytes: u32) {
         let fits = u64::from(start_bytes) + u64::from(len_bytes) <= u64::from(self.ring.bounds.frame_bytes);
-        (self.start_bytes, self.len_bytes) = if fits { (start_bytes, len_bytes) } else { (0, 0) };
+        (self.start_bytes, self.len_bytes) = if fits { (start_bytes as usize, len_bytes as usize) } else { (0, 0) };
     }
 
     /// The part of the frame's bytes that was asked for.
     #[inline(always)]
     pub(crate) fn bytes(&self) -> &[u8] {
-        let start = self.ring.frame_ptr(self.wr_id).wrapping_add(self.start_bytes as usize);
+        let start = self.ring.frame_ptr(self.wr_id).wrapping_add(self.start_bytes);
         // SAFETY: as in `frame`; the part lies in the frame (`trim`).
-        unsafe { slice::from_raw_parts(start, self.len_bytes as usize) }
+        unsafe { slice::from_raw_parts(start, self.len_bytes) }
     }
 
     /// Gives it back to the ring, and takes the frame whose request comes next.

@@ -14,8 +14,8 @@ use crate::verbs::inline_calls::Completion;
 /// The state of a link, apart from its rings.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Health {
-    /// Whether there is a cause: one byte to look at.
-    broken: bool,
+    /// What a ring's limit is masked with: all ones, and 0 once there is a cause, so that posts need no other look.
+    open: u32,
     /// Requests that one send completion may end at a glance; 0 once broken, so that completions need no other look, and
     /// with credits, so that each gets another look.
     sends_at_once: u32,
@@ -57,7 +57,7 @@ impl Health {
     /// Of a link that nothing is wrong with, whose completions may end so many requests.
     pub(crate) const fn new(sends_at_once: u32, receives_at_once: u32) -> Self {
         Self {
-            broken: false,
+            open: u32::MAX,
             sends_at_once,
             receives_at_once,
             cause: None,
@@ -96,7 +96,13 @@ impl Health {
 
     #[inline]
     pub(crate) const fn is_broken(&self) -> bool {
-        self.broken
+        self.open == 0
+    }
+
+    /// All ones while posts are allowed, else 0.
+    #[inline(always)]
+    pub(crate) const fn open(&self) -> u32 {
+        self.open
     }
 
     /// Breaks; the first cause stays.
@@ -107,7 +113,7 @@ impl Health {
             Some(_) => Refusal::Broken,
             None => {
                 self.cause = Some(fault);
-                self.broken = true;
+                self.open = 0;
                 (self.sends_at_once, self.receives_at_once) = (0, 0);
                 Refusal::Fault
             }

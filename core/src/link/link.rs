@@ -24,8 +24,9 @@ use crate::verbs::inline_calls::{Completion, PollError, PostError, QueuePairCall
 /// `SEND` and `RECV` are powers of two, at most 32768. A queue that holds fewer requests than its ring has frames has
 /// that many in flight at most.
 ///
-/// A link holds its requests in place: about 150 bytes for each send frame and 50 for each receive frame. Rings of thousands
+/// A link holds its requests in place: 192 bytes for each send frame and 64 for each receive frame. Rings of thousands
 /// want a thread with a large stack, since the link is built there.
+#[repr(C)]
 pub struct Link<C: Carrier, const SEND: usize, const RECV: usize> {
     calls: QueuePairCalls,
     health: Health,

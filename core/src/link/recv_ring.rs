@@ -16,10 +16,11 @@ use crate::verbs::RecvWr;
 use crate::verbs::inline_calls::{Completion, QueuePairCalls};
 
 /// Frames and books of one direction.
+#[repr(C)]
 pub(crate) struct RecvRing<const N: usize> {
-    frames: Frames<RecvWr, N>,
     checker: SequenceChecker,
     rules: LinkRules,
+    frames: Frames<RecvWr, N>,
 }
 
 impl<const N: usize> RecvRing<N> {
@@ -52,7 +53,7 @@ impl<const N: usize> RecvRing<N> {
     /// Posts one of the frames that are not posted; answers how many: one, if there was one.
     #[inline(always)]
     pub(crate) fn post_one(&mut self, calls: &mut QueuePairCalls, health: &mut Health) -> Result<usize, ReceiveError> {
-        if !health.is_broken()
+        if self.frames.has_vacant_if(health.open(), 0)
             && let Some(vacant) = self.frames.vacant()
         {
             return vacant.post(calls).map(|()| 1).map_err(|failure| failed(failure, 0, health));
@@ -65,9 +66,10 @@ impl<const N: usize> RecvRing<N> {
     #[cold]
     #[inline(never)]
     fn lacks_only_a_frame(&self, health: &Health, error: &mut ReceiveError) -> bool {
+        // The limit is not asked: it would be kept in a register on the good path.
         *error = match health.cause() {
             Some(cause) => ReceiveError::Broken { cause },
-            None if self.frames.limit() == 0 => self.no_post(),
+            None if !self.frames.has_key() || self.frames.is_out_of_ids() => self.no_post(),
             None => return true,
         };
         false

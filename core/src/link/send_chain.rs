@@ -60,7 +60,7 @@ impl<'link, C: Carrier, const N: usize> SendChain<'link, C, N> {
     /// stays staged.
     #[inline(always)]
     pub fn next_frame(&mut self) -> Result<ChainFrame<'_, C, N>, SendError> {
-        if self.health.is_broken() || !self.frames.has_vacant(self.staged) {
+        if !self.frames.has_vacant_if(self.health.open(), self.staged) {
             return Err(no_frame(self.frames, self.books, self.staged, self.health));
         }
         let Self { frames, books, carrier, grant, staged, unsignalled, .. } = self;

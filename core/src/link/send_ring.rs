@@ -42,9 +42,10 @@ pub(crate) struct SendBooks {
 }
 
 /// Frames and books of one direction.
+#[repr(C)]
 pub(crate) struct SendRing<const N: usize> {
-    frames: Frames<SendWr, N>,
     books: SendBooks,
+    frames: Frames<SendWr, N>,
 }
 
 impl<const N: usize> SendRing<N> {
@@ -101,7 +102,7 @@ impl<const N: usize> SendRing<N> {
         carrier: &'link C,
         grant: Sequence,
     ) -> Result<SendFrame<'link, C, N>, SendError> {
-        if health.is_broken() || !self.frames.has_vacant(0) {
+        if !self.frames.has_vacant_if(health.open(), 0) {
             return Err(no_frame(&self.frames, &self.books, 0, health));
         }
         match self.frames.vacant() {
