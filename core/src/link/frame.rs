@@ -568,6 +568,7 @@ impl<W: Request, const N: usize> Frames<W, N> {
         }
         self.in_flight = posted_after;
         if self.next_id & RENEW_BIT != 0 {
+            core::hint::cold_path();
             // Inlined although it is rare: a call here would make callers look at memory again.
             self.renew_from(&BLOCKS);
         }

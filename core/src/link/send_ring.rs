@@ -189,6 +189,7 @@ impl<const N: usize> SendRing<N> {
             return Err(self.accept_on_credit(health, completion));
         };
         if completion.outcome().is_err() {
+            core::hint::cold_path();
             return Err(health.failed(completion));
         }
         Ok(released)
