@@ -11,7 +11,10 @@
 //! 4. Frames stream, each end as far as the other has granted credits (`--credits on`), so that no message finds no
 //!    receive posted. `--window` caps what is unanswered; without credits (`--credits off`) that alone does it.
 //! 5. The ends are closed, and what was done is held against the required order.
+//!
+//! `--sweep` does that for every pair of ring length and window, with both carriers, `--frames` in all each way.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
@@ -19,8 +22,9 @@ use bareverbs_core::connect::QueuePairConfig;
 use bareverbs_core::link::{Carrier, CreditMode, Event, FrameStorage, Header, Immediate, SendError};
 use bareverbs_core::teardown_order;
 use bareverbs_core::verbs::LinkLayer;
-use bareverbs_examples::FabricChoice;
-use bareverbs_shell::endpoint::{Endpoint, EndpointConfig, EndpointErrorKind, Teardown, connect_pair};
+use bareverbs_examples::{CreditChoice, FabricChoice};
+use bareverbs_shell::endpoint::{Endpoint, EndpointConfig, EndpointErrorKind, Frames, Teardown, connect_pair};
+use bareverbs_shell::objects::DeviceContext;
 use bareverbs_shell::{Relax, Wait};
 use clap::{Parser, ValueEnum};
 use hdrhistogram::Histogram;
@@ -43,17 +47,8 @@ enum CarrierChoice {
     Header,
 }
 
-/// Whether the ends grant each other credits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum CreditChoice {
-    /// An end sends what the other one has posted receives for.
-    On,
-    /// An end sends what the window allows.
-    Off,
-}
-
 /// Streams checked frames between two endpoints of this process.
-#[derive(Parser)]
+#[derive(Clone, Parser)]
 struct Options {
     /// Which fabric to use.
     #[arg(long, value_enum, default_value = "best")]
@@ -79,6 +74,9 @@ struct Options {
     /// How a frame's number travels; by default what the link layer allows.
     #[arg(long, value_enum)]
     carrier: Option<CarrierChoice>,
+    /// Stream with rings of 2 to 32 frames, windows of 1, half a ring and none, and both carriers; the frames are shared out.
+    #[arg(long, conflicts_with_all = ["window", "carrier"])]
+    sweep: bool,
     /// Seconds without any completion after which the run fails.
     #[arg(long, default_value_t = 10)]
     patience: u64,
@@ -98,45 +96,69 @@ fn main() -> anyhow::Result<()> {
         _ => CarrierChoice::Immediate,
     });
     println!("device {}, {link_layer:?}, carrier {carrier:?}", device.name());
+    if options.sweep {
+        return sweep(&options, &device);
+    }
+    let storage_a = FRAMES_A.claim().context("storage of end a is claimed once")?;
+    let storage_b = FRAMES_B.claim().context("storage of end b is claimed once")?;
+    let storage = [storage_a, storage_b].map(Frames::Static);
     match carrier {
-        CarrierChoice::Immediate => run(&options, &device, Immediate),
-        CarrierChoice::Header => run(&options, &device, Header::<64>::new()),
+        CarrierChoice::Immediate => run::<_, RING>(&options, &device, Immediate, storage),
+        CarrierChoice::Header => run::<_, RING>(&options, &device, Header::<64>::new(), storage),
     }
 }
 
-type End<C> = Endpoint<C, RING, RING>;
+/// Runs with every ring length, window and carrier.
+fn sweep(options: &Options, device: &Arc<DeviceContext>) -> anyhow::Result<()> {
+    const RUNS: u64 = 5 * 3 * 2;
+    let began = Instant::now();
+    let mut runs = 0;
+    macro_rules! rings {
+        ($($ring:literal)*) => { $(
+            for window in [Some(1), Some($ring / 2), None] {
+                let options = Options { window, frames: options.frames.div_ceil(RUNS), ..options.clone() };
+                run::<_, $ring>(&options, device, Immediate, [Frames::Owned, Frames::Owned])?;
+                run::<_, $ring>(&options, device, Header::<64>::new(), [Frames::Owned, Frames::Owned])?;
+                runs += 2;
+            }
+        )* };
+    }
+    rings!(2 4 8 16 32);
+    ensure!(runs == RUNS, "{runs} runs");
+    let frames = 2 * RUNS * options.frames.div_ceil(RUNS);
+    println!("result frames={frames} lost=0 corrupt=0 seconds={:.3}", began.elapsed().as_secs_f64());
+    Ok(())
+}
 
-fn run<C: Carrier>(
+type End<C, const N: usize> = Endpoint<C, N, N>;
+
+fn run<C: Carrier, const N: usize>(
     options: &Options,
-    device: &std::sync::Arc<bareverbs_shell::objects::DeviceContext>,
+    device: &Arc<DeviceContext>,
     carrier: C,
+    storage: [Frames; 2],
 ) -> anyhow::Result<()> {
     let frame_bytes = (options.size + C::ROOM_BYTES as usize).next_multiple_of(4096) as u32;
-    let credits = options.credits.map(|choice| match choice {
-        CreditChoice::On => CreditMode::On,
-        CreditChoice::Off => CreditMode::Off,
-    });
     let queue_pair = QueuePairConfig::uc().port(options.port);
     let config = |peer| {
         let config = EndpointConfig::uc(peer).frame_bytes(frame_bytes).queue_pair(queue_pair);
-        match credits {
-            Some(credits) => config.credits(credits),
+        match options.credits {
+            Some(credits) => config.credits(credits.into()),
             None => config,
         }
     };
-    let storage_a = FRAMES_A.claim().context("storage of end a is claimed once")?;
-    let storage_b = FRAMES_B.claim().context("storage of end b is claimed once")?;
-    let mut a: End<C> = Endpoint::new(device, carrier, config("end b"), storage_a)?;
-    let mut b: End<C> = Endpoint::new(device, carrier, config("end a"), storage_b)?;
+    let [storage_a, storage_b] = storage;
+    let mut a: End<C, N> = Endpoint::new(device, carrier, config("end b"), storage_a)?;
+    let mut b: End<C, N> = Endpoint::new(device, carrier, config("end a"), storage_b)?;
     connect_pair(&mut a, &mut b)?;
     println!("a: {}", a.destination());
     println!("b: {}", b.destination());
 
     let window = options.window.unwrap_or(match a.credit_mode() {
-        CreditMode::On => RING as u64,
-        CreditMode::Off => 16,
+        CreditMode::On => N as u64,
+        CreditMode::Off => N as u64 / 2,
     });
-    println!("credits {:?}, window {window}", a.credit_mode());
+    println!("carrier {:?}, rings of {N}, credits {:?}, window {window}", C::CARRIER, a.credit_mode());
     let mut stream = Stream::new(options, window)?;
     let began = Instant::now();
     stream.run(&mut a, &mut b)?;
@@ -177,7 +199,7 @@ impl<'options> Stream<'options> {
         Ok(Self { options, window, progress, latency_ns, began: Instant::now(), ways: [Way::default(); 2] })
     }
 
-    fn run<C: Carrier>(&mut self, a: &mut End<C>, b: &mut End<C>) -> anyhow::Result<()> {
+    fn run<C: Carrier, const N: usize>(&mut self, a: &mut End<C, N>, b: &mut End<C, N>) -> anyhow::Result<()> {
         let patience = Duration::from_secs(self.options.patience);
         let mut last_progress = Instant::now();
         while self.ways.iter().any(|way| way.received < self.options.frames) {
@@ -207,7 +229,7 @@ impl<'options> Stream<'options> {
 
     /// Sends what credits and window allow. The last of a burst is signalled, so that no frame stays out for want of a
     /// signal: the last one that has a place or credit is by itself.
-    fn send<C: Carrier>(&mut self, way: usize, end: &mut End<C>) -> anyhow::Result<()> {
+    fn send<C: Carrier, const N: usize>(&mut self, way: usize, end: &mut End<C, N>) -> anyhow::Result<()> {
         let (window, &Options { frames, size, .. }) = (self.window, self.options);
         loop {
             let Way { sent, received } = self.ways[way];
@@ -232,7 +254,7 @@ impl<'options> Stream<'options> {
     }
 
     /// Takes what came, checks every byte, and posts the frames again.
-    fn receive<C: Carrier>(&mut self, way: usize, end: &mut End<C>) -> anyhow::Result<()> {
+    fn receive<C: Carrier, const N: usize>(&mut self, way: usize, end: &mut End<C, N>) -> anyhow::Result<()> {
         let Self { options, progress, latency_ns, began, ways, .. } = self;
         let mut outcome = Ok(());
         end.poll(|event| {
@@ -255,7 +277,7 @@ impl<'options> Stream<'options> {
     }
 
     /// Waits until the last sends have completed.
-    fn settle<C: Carrier>(&self, end: &mut End<C>, patience: Duration) -> anyhow::Result<()> {
+    fn settle<C: Carrier, const N: usize>(&self, end: &mut End<C, N>, patience: Duration) -> anyhow::Result<()> {
         while end.outstanding().sends > 0 {
             end.wait(&Wait::at_most(patience), |_| {})?;
         }

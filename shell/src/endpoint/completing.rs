@@ -55,8 +55,6 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
         let batch = Batch(&mut self.link);
         for completion in completions {
             match batch.0.accept(&completion) {
-                // A credit message of our own has left: nothing that the caller did.
-                Ok(Event::Sent { released: 0 }) => {}
                 Ok(event) => {
                     events += 1;
                     on(event);
