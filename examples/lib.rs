@@ -1,4 +1,6 @@
-//! What the example programs share: how a fabric is chosen on the command line.
+//! What the example programs share: how a fabric is chosen on the command line, and what others' tools say over TCP.
+
+pub mod tool_address;
 
 use bareverbs_core::link::CreditMode;
 use bareverbs_shell::{Error, Fabric};

@@ -24,7 +24,7 @@ pub(super) enum Subject {
 pub(super) const fn subject(event: EventType) -> Subject {
     match event {
         EventType::CQ_ERR => Subject::Queue,
-        EventType::QP_FATAL => Subject::Pair,
+        EventType::QP_FATAL | EventType::QP_REQ_ERR | EventType::QP_ACCESS_ERR => Subject::Pair,
         EventType::DEVICE_FATAL => Subject::Device,
         _ => Subject::Port,
     }

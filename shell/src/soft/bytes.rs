@@ -9,6 +9,8 @@
 
 use std::marker::PhantomData;
 use std::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 
 use bareverbs_core::verbs::Sge;
 
@@ -26,7 +28,10 @@ impl RegisteredMemory {
     /// # Safety
     /// What `ibv_reg_mr` asks of its caller, until the value is dropped:
     /// 1. the bytes are readable, and writable where `writable` is set;
-    /// 2. while a posted request names some of them, no thread writes them, and where it is a receive, none reads them.
+    /// 2. while a posted request names some of them, no thread writes them, and where the request has them written, none
+    ///    reads them;
+    /// 3. while the other end of a connection may be reading or writing some of them, the same holds; while it may be changing
+    ///    a word, no thread touches that but by atomics of 8 bytes.
     pub(super) const unsafe fn new(address: usize, length_bytes: usize, writable: bool) -> Self {
         Self { address, length_bytes, writable }
     }
@@ -110,6 +115,23 @@ impl SpanMut<'_> {
         // SAFETY: the one span's bytes may be read, the other's written, by the promise of who registered them; they may
         // overlap, which `copy` allows.
         unsafe { source.copy_to(target, count) };
+    }
+
+    /// Puts `change` of the word that the span is in its place, at one stroke towards this machine's processors too; what it
+    /// was, or `None` where the span is no word: 8 bytes at a multiple of 8.
+    pub(super) fn update_word(&mut self, change: impl Fn(u64) -> u64) -> Option<u64> {
+        let place = with_exposed_provenance_mut::<u64>(self.0.address);
+        if self.0.length_bytes != size_of::<u64>() || !place.is_aligned() {
+            return None;
+        }
+        // SAFETY: aligned; its bytes may be read and written while the span lives, by the promise of who registered them,
+        // and whoever else touches them meanwhile does so by atomics of 8 bytes (`RegisteredMemory::new`, 3).
+        let word = unsafe { AtomicU64::from_ptr(place) };
+        let mut old = word.load(Relaxed);
+        while let Err(now) = word.compare_exchange(old, change(old), AcqRel, Relaxed) {
+            old = now;
+        }
+        Some(old)
     }
 
     /// Fills it with junk.

@@ -8,6 +8,7 @@ use crate::soft::bytes::Span;
 use crate::soft::channels::Armed;
 use crate::soft::completion::{CompletionQueue, Direction, Entry};
 use crate::soft::message_faults::{Held, MessageFault};
+use crate::soft::one_sided::Target;
 use crate::soft::profile::FRAME_BYTES;
 use crate::soft::queue_pair::{Peer, ReceiveRequest, SendRequest};
 use crate::soft::queue_state::hears;
@@ -25,13 +26,15 @@ pub(super) enum Parts<'message> {
 /// A message on its way.
 #[derive(Clone, Copy)]
 pub(super) struct Message<'message> {
-    parts: Parts<'message>,
-    length_bytes: u32,
-    immediate: Option<Be32>,
-    from_device: u32,
-    kind: QpType,
+    pub parts: Parts<'message>,
+    pub length_bytes: u32,
+    pub immediate: Option<Be32>,
+    pub from_device: u32,
+    pub kind: QpType,
     /// Whether the receiver is to be woken.
-    solicited: bool,
+    pub solicited: bool,
+    /// Where it is to be written, if that is not where a receive says.
+    pub target: Option<Target>,
 }
 
 /// A completion, and which request of which life of its queue pair it is of.
@@ -89,7 +92,7 @@ impl State {
         } else {
             Parts::Entries { domain: pair.domain, entries: own_entries }
         };
-        let outcome = self.send(index, &request, parts);
+        let outcome = self.send(index, place, &request, parts);
         let pair = self.pairs.get_mut(index)?;
         pair.sends.restore(entries);
         pair.inline = inline;
@@ -106,14 +109,14 @@ impl State {
     }
 
     /// Sends a message, or says why it fails.
-    fn send(&mut self, index: u32, request: &SendRequest, parts: Parts<'_>) -> Result<Sent, WcStatus> {
+    fn send(&mut self, index: u32, place: usize, request: &SendRequest, parts: Parts<'_>) -> Result<Sent, WcStatus> {
         let pair = self.pairs.get_mut(index).ok_or(WcStatus::GENERAL_ERR)?;
         let device = self.devices.get(pair.device as usize).ok_or(WcStatus::GENERAL_ERR)?;
         let port = device.port(pair.attr.port_num).ok_or(WcStatus::GENERAL_ERR)?;
         let immediate = match request.opcode {
             WrOpcode::SEND_WITH_IMM if pair.profile.carries_immediate() => Some(request.immediate),
             WrOpcode::SEND | WrOpcode::SEND_WITH_IMM => None,
-            _ if pair.profile.checks_opcode() => return Err(WcStatus::LOC_QP_OP_ERR),
+            _ if pair.profile.checks_opcode() => return self.perform(index, place, request, parts),
             _ => None,
         };
         if request.length_bytes > port.max_message_bytes {
@@ -124,7 +127,8 @@ impl State {
         }
         let sends = device.is_active(pair.attr.port_num);
         let (length_bytes, from_device, kind) = (request.length_bytes, pair.device, pair.kind);
-        let message = Message { parts, length_bytes, immediate, from_device, kind, solicited: request.solicited };
+        let solicited = request.solicited;
+        let message = Message { parts, length_bytes, immediate, from_device, kind, solicited, target: None };
         if kind == QpType::RC {
             return self.send_reliably(index, &message);
         }
@@ -135,7 +139,7 @@ impl State {
 
     /// Sends a message off; nobody learns whether it arrives.
     #[inline]
-    fn send_unreliably(&mut self, index: u32, peer: Option<Peer>, message: &Message<'_>) -> Arrival {
+    pub(super) fn send_unreliably(&mut self, index: u32, peer: Option<Peer>, message: &Message<'_>) -> Arrival {
         let fault = self.faults.on_message();
         let mut peer = peer?;
         let found = self.find_peer(peer)?;
@@ -173,8 +177,8 @@ impl State {
         };
         if let Some(wait) = wait.filter(|wait| *wait != Some(0)) {
             let (bytes, immediate) = (self.copy_out(message), message.immediate);
-            let (from_device, solicited) = (message.from_device, message.solicited);
-            self.faults.held.push(Held { bytes, immediate, target, from_device, solicited, wait });
+            let Message { from_device, solicited, target: write_to, .. } = *message;
+            self.faults.held.push(Held { bytes, immediate, target, from_device, solicited, write_to, wait });
             return None;
         }
         let arrival = match fault {
@@ -208,6 +212,7 @@ impl State {
             from_device: held.from_device,
             kind: QpType::UC,
             solicited: held.solicited,
+            target: held.write_to,
         };
         self.arrive(found, &message)
     }
@@ -234,13 +239,17 @@ impl State {
         if !hears(pair.state) || !expected || !device.is_active(pair.attr.port_num) {
             return None;
         }
+        if let Some(target) = message.target {
+            return self.take_write(index, message, &target).0;
+        }
         let (place, request) = pair.receives.to_do()?;
         let room_bytes = request.room_bytes;
         let (profile, domain) = (pair.profile, pair.domain);
         let entries = pair.receives.take_entries();
         let own_entries = pair.receives.of_request(&entries, place);
-        let outcome =
-            profile.fit(message.length_bytes, room_bytes).and_then(|()| self.fill(domain, own_entries, message));
+        let outcome = profile
+            .fit(message.length_bytes, room_bytes)
+            .and_then(|()| self.fill(domain, own_entries, message.parts, message.length_bytes));
         let pair = self.pairs.get_mut(index)?;
         pair.receives.restore(entries);
         let whole_frames = profile.whole_frames();
@@ -248,6 +257,7 @@ impl State {
             request.status = outcome.err().unwrap_or(WcStatus::SUCCESS);
             request.byte_len = message.length_bytes;
             request.solicited = message.solicited;
+            request.written = false;
             if whole_frames {
                 request.byte_len = message.length_bytes.next_multiple_of(FRAME_BYTES).min(room_bytes);
             }
@@ -260,21 +270,27 @@ impl State {
         Some(index)
     }
 
-    /// Writes a message into the entries of a receive: all of it or, where a key does not reach, nothing.
+    /// Writes bytes into entries: all of them or, where a key does not reach, none.
     #[inline]
-    fn fill(&self, domain: u32, entries: &[Sge], message: &Message<'_>) -> Result<(), WcStatus> {
-        match (message.parts, entries) {
+    pub(super) fn fill(
+        &self,
+        domain: u32,
+        entries: &[Sge],
+        parts: Parts<'_>,
+        length_bytes: u32,
+    ) -> Result<(), WcStatus> {
+        match (parts, entries) {
             (Parts::Entries { domain: from_domain, entries: [from] }, [to]) => {
                 let from = self.regions.span(from_domain, from)?;
-                self.regions.span_mut(domain, to, 0, message.length_bytes)?.write(from);
+                self.regions.span_mut(domain, to, 0, length_bytes)?.write(from);
                 Ok(())
             }
-            _ => self.fill_parts(domain, entries, message),
+            _ => self.fill_parts(domain, entries, parts, length_bytes),
         }
     }
 
-    fn fill_parts(&self, domain: u32, entries: &[Sge], message: &Message<'_>) -> Result<(), WcStatus> {
-        self.regions.check_write(domain, entries, message.length_bytes)?;
+    fn fill_parts(&self, domain: u32, entries: &[Sge], parts: Parts<'_>, length_bytes: u32) -> Result<(), WcStatus> {
+        self.regions.check_write(domain, entries, length_bytes)?;
         let mut at = 0;
         let mut write = |mut rest: Span<'_>| {
             let end = at + rest.len() as u32;
@@ -285,7 +301,7 @@ impl State {
                 rest = later;
             })
         };
-        match message.parts {
+        match parts {
             Parts::Bytes(bytes) => write(Span::from(bytes)),
             Parts::Entries { domain, entries } => {
                 entries.iter().try_for_each(|entry| write(self.regions.span(domain, entry)?))
@@ -366,6 +382,9 @@ impl State {
 fn send_completion(request: &SendRequest, qp_num: u32) -> Wc {
     let opcode = match request.opcode {
         WrOpcode::RDMA_WRITE | WrOpcode::RDMA_WRITE_WITH_IMM => WcOpcode::RDMA_WRITE,
+        WrOpcode::RDMA_READ => WcOpcode::RDMA_READ,
+        WrOpcode::ATOMIC_FETCH_AND_ADD => WcOpcode::FETCH_ADD,
+        WrOpcode::ATOMIC_CMP_AND_SWP => WcOpcode::COMP_SWAP,
         _ => WcOpcode::SEND,
     };
     Wc { wr_id: request.wr_id, status: request.status, opcode, qp_num, byte_len: request.length_bytes, ..Wc::default() }
@@ -376,7 +395,7 @@ fn receive_completion(request: &ReceiveRequest, qp_num: u32) -> Wc {
     Wc {
         wr_id: request.wr_id,
         status: request.status,
-        opcode: WcOpcode::RECV,
+        opcode: if request.written { WcOpcode::RECV_RDMA_WITH_IMM } else { WcOpcode::RECV },
         byte_len: request.byte_len,
         imm_data: request.immediate,
         qp_num,

@@ -2,9 +2,10 @@
 
 use bareverbs_core::verbs::Be32;
 
+use crate::soft::one_sided::Target;
 use crate::soft::rng::Rng;
 
-/// What happens to a message.
+/// What happens to a message: a send, or a one-sided operation. A reliable one that is lost or spoilt is tried again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MessageFault {
@@ -36,6 +37,8 @@ pub(super) struct Held {
     pub target: (u32, u32),
     pub from_device: u32,
     pub solicited: bool,
+    /// Where it is to be written, if that is not where a receive says.
+    pub write_to: Option<Target>,
     /// Later messages to wait for; `None` until it is released.
     pub wait: Option<u32>,
 }
@@ -177,8 +180,15 @@ mod tests {
 
     #[test]
     fn a_delayed_message_is_due_after_so_many_of_its_own_queue_pair() {
-        let held =
-            |wait| Held { bytes: vec![], immediate: None, target: (0, 9), from_device: 0, solicited: false, wait };
+        let held = |wait| Held {
+            bytes: vec![],
+            immediate: None,
+            target: (0, 9),
+            from_device: 0,
+            solicited: false,
+            write_to: None,
+            wait,
+        };
         let mut faults = MessageFaults { held: vec![held(Some(2)), held(None)], ..MessageFaults::default() };
         assert_eq!(faults.due_after_arrival((0, 8)).len(), 0);
         assert_eq!(faults.due_after_arrival((0, 9)).len(), 0);

@@ -4,8 +4,9 @@
 //! functions of our own over objects in this process, laid out at full platform size. What runs above cannot tell the
 //! difference, so what is tested here is the code that runs on hardware. It lives in one process.
 //!
-//! It serves connected queue pairs, unreliable and reliable: SEND, and SEND with immediate. The rules it follows are those that were
-//! measured on soft-RoCE; where soft-RoCE is laxer than hardware, it is as strict as hardware.
+//! It serves connected queue pairs, unreliable and reliable: SEND and RDMA write, with and without immediate; on reliable ones
+//! RDMA read, fetch-and-add and compare-and-swap too. The rules it follows are those that were measured on soft-RoCE; where
+//! soft-RoCE is laxer than hardware, it is as strict as hardware.
 //!
 //! - It is deterministic: no threads, no clock, seeded randomness. Work moves inside posts and polls.
 //! - It can be led step by step ([`Mode::Stepped`]), so that a test meets every order.
@@ -46,8 +47,10 @@ mod entry;
 mod errno;
 mod fabric;
 mod handles;
+mod landing;
 mod message_faults;
 mod objects;
+mod one_sided;
 mod pairs;
 mod plan;
 mod profile;

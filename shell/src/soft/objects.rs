@@ -166,7 +166,8 @@ impl State {
         };
         let handle = handles::create(self.place(index), body);
         let born = self.next_event();
-        self.regions.insert(Region { handle, domain, iova: asked.iova, memory, lkey: key, born });
+        let (iova, access) = (asked.iova, asked.access);
+        self.regions.insert(Region { handle, domain, iova, memory, lkey: key, access, born });
         self.count_region(domain, 1);
         Ok(handle)
     }

@@ -12,6 +12,7 @@ use crate::soft::bytes::InlineBytes;
 use crate::soft::c_objects::WholeQp;
 use crate::soft::device::GidSlot;
 use crate::soft::handles::{self, Kind};
+use crate::soft::one_sided::{Target, grants_depth};
 use crate::soft::queue_pair::{Peer, QueuePair, ReceiveRequest, SendRequest, Tries, granted};
 use crate::soft::queue_state::{allows, takes_receives, takes_sends};
 use crate::soft::state::{DeviceState, State};
@@ -45,6 +46,7 @@ impl State {
         let handle = handles::create(self.place(index), WholeQp::new(head));
         let sends = WorkQueue::new(cap.max_send_wr, cap.max_send_sge);
         let inline_bytes = (cap.max_send_wr as usize).next_power_of_two() * cap.max_inline_data as usize;
+        let targets = if profile.checks_opcode() { (cap.max_send_wr as usize).next_power_of_two() } else { 0 };
         let life = self.next_event();
         let [send_cq, recv_cq] = asked.queues;
         self.pairs.insert(QueuePair {
@@ -69,6 +71,8 @@ impl State {
             sends,
             receives: WorkQueue::new(cap.max_recv_wr, cap.max_recv_sge),
             inline: vec![0; inline_bytes].into(),
+            targets: vec![Target::default(); targets].into(),
+            landed_early: false,
         });
         self.count_pair(domain, asked.queues, 1);
         Ok((handle, cap, profile.writes_back_sizes()))
@@ -148,6 +152,9 @@ impl State {
         if (mask.contains(QpAttrMask::TIMEOUT) && attr.timeout > LONGEST_TIMER)
             || (mask.contains(QpAttrMask::MIN_RNR_TIMER) && attr.min_rnr_timer > LONGEST_TIMER)
         {
+            return Err(libc::EINVAL);
+        }
+        if !grants_depth(attr, mask) {
             return Err(libc::EINVAL);
         }
         let peer_device = match mask.contains(QpAttrMask::AV) {
@@ -265,6 +272,6 @@ const LONGEST_TIMER: u8 = 31;
 const LAST_OPCODE: u32 = WrOpcode::ATOMIC_WRITE.0;
 
 #[inline]
-fn total_bytes(entries: &[Sge]) -> u32 {
+pub(super) fn total_bytes(entries: &[Sge]) -> u32 {
     entries.iter().fold(0, |sum, entry| u32::saturating_add(sum, entry.length))
 }

@@ -8,6 +8,7 @@ use bareverbs_core::verbs::{
 
 use crate::soft::async_events::Unacknowledged;
 use crate::soft::device::Limits;
+use crate::soft::one_sided::Target;
 use crate::soft::profile::Profile;
 use crate::soft::work_queue::{Request, WorkQueue};
 
@@ -43,6 +44,8 @@ pub(super) struct ReceiveRequest {
     pub flags: WcFlags,
     /// Whether the message was to wake its receiver.
     pub solicited: bool,
+    /// Whether it was a write, which left the memory of the receive alone.
+    pub written: bool,
 }
 
 impl Request for SendRequest {
@@ -136,6 +139,10 @@ pub(super) struct QueuePair {
     pub receives: WorkQueue<ReceiveRequest>,
     /// Bytes of inline sends, [`QpCap::max_inline_data`] for each place of the send ring.
     pub inline: Box<[u8]>,
+    /// What one-sided operations name, one for each place of the send ring; none where there are no such operations.
+    pub targets: Box<[Target]>,
+    /// Whether a part of the next write landed before the rest.
+    pub landed_early: bool,
 }
 
 /// What a queue pair may be asked for, and what it gets.
@@ -173,6 +180,7 @@ impl QueuePair {
         self.receives.clear();
         self.peer = None;
         self.tries = Tries::default();
+        self.landed_early = false;
     }
 
     /// Takes over the attributes that a move brings.

@@ -14,6 +14,7 @@ pub(super) struct Region {
     pub iova: u64,
     pub memory: RegisteredMemory,
     pub lkey: u32,
+    pub access: AccessFlags,
     /// When it was registered, on the fabric's count of events.
     pub born: u64,
 }
@@ -97,6 +98,14 @@ impl Regions {
             .ok_or(WcStatus::LOC_PROT_ERR)
     }
 
+    /// Whether the other end of a connection may use an entry, whose key it was told, as `access` says.
+    pub(super) fn reaches(&self, domain: u32, entry: &Sge, access: AccessFlags) -> bool {
+        let region = self.by_key(domain, entry.lkey).filter(|region| region.access.contains(access));
+        let span =
+            region.and_then(|region| region.memory.span(Self::offset(region, entry.addr)?, entry.length as usize));
+        entry.length == 0 || span.is_some()
+    }
+
     /// Whether all entries may be read.
     #[inline]
     pub(super) fn check_read(&self, domain: u32, entries: &[Sge]) -> Result<(), WcStatus> {
@@ -162,7 +171,8 @@ mod tests {
         let address = bytes.as_mut_ptr().expose_provenance();
         // SAFETY: the tests keep the bytes for as long as the regions.
         let memory = unsafe { RegisteredMemory::new(address, bytes.len(), true) };
-        regions.insert(Region { handle: 1, domain: 0, iova, memory, lkey, born: 0 });
+        let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
+        regions.insert(Region { handle: 1, domain: 0, iova, memory, lkey, access, born: 0 });
         (regions, lkey)
     }
 

@@ -12,6 +12,7 @@ use bareverbs_core::verbs::{QpState, QpType, WcStatus};
 
 use crate::soft::engine::{Message, Sent};
 use crate::soft::message_faults::MessageFault;
+use crate::soft::one_sided::Operation;
 use crate::soft::queue_pair::{QueuePair, Tries};
 use crate::soft::queue_state::hears;
 use crate::soft::state::State;
@@ -54,26 +55,44 @@ impl QueuePair {
 impl State {
     /// Whether the next send of a reliable queue pair may be taken up: it was not tried yet, or nothing is in its way.
     pub(super) fn may_try(&self, index: u32) -> bool {
-        self.pairs.get(index).is_some_and(|pair| pair.tries == Tries::default()) || self.find_way(index).is_ok()
+        let Some(pair) = self.pairs.get(index).filter(|pair| !pair.lacks_depth()) else { return false };
+        pair.tries == Tries::default() || self.find_way(index).is_ok()
+    }
+
+    /// The queue pair that hears what this one sends.
+    pub(super) fn find_listener(&self, index: u32) -> Option<u32> {
+        let is_active = |pair: &QueuePair| {
+            self.devices.get(pair.device as usize).is_some_and(|device| device.is_active(pair.attr.port_num))
+        };
+        let from = self.pairs.get(index).filter(|pair| is_active(pair))?;
+        let found = from.peer.and_then(|peer| self.find_peer(peer))?;
+        let to = self.pairs.get(found).filter(|pair| is_active(pair) && hears(pair.state))?;
+        let peer = to.peer.filter(|peer| peer.device == from.device && to.kind == from.kind)?;
+        (to.kind != QpType::RC || peer.number == from.number).then_some(found)
     }
 
     /// The queue pair that a message of this one would be delivered to, or what is in the way.
     fn find_way(&self, index: u32) -> Result<u32, Obstacle> {
-        let is_active = |pair: &QueuePair| {
-            self.devices.get(pair.device as usize).is_some_and(|device| device.is_active(pair.attr.port_num))
-        };
-        let from = self.pairs.get(index).filter(|pair| is_active(pair)).ok_or(Obstacle::Silence)?;
-        let found = from.peer.and_then(|peer| self.find_peer(peer)).ok_or(Obstacle::Silence)?;
-        let to = self.pairs.get(found).filter(|pair| is_active(pair) && hears(pair.state)).ok_or(Obstacle::Silence)?;
-        let knows = to.peer.is_some_and(|peer| (peer.device, peer.number) == (from.device, from.number));
-        if to.kind != QpType::RC || !knows {
+        let found = self.find_listener(index).ok_or(Obstacle::Silence)?;
+        let (Some(from), Some(to)) = (self.pairs.get(index), self.pairs.get(found)) else {
             return Err(Obstacle::Silence);
-        }
-        if to.receives.waiting() == 0 { Err(Obstacle::NotReady) } else { Ok(found) }
+        };
+        let takes_receive = match from.next_operation() {
+            None => true,
+            Some(operation) => operation == Operation::WriteWithImmediate && to.permits(operation),
+        };
+        if takes_receive && to.receives.waiting() == 0 { Err(Obstacle::NotReady) } else { Ok(found) }
     }
 
     /// Tries to deliver a message of a reliable queue pair.
     pub(super) fn send_reliably(&mut self, index: u32, message: &Message<'_>) -> Result<Sent, WcStatus> {
+        let Some(found) = self.find_taker(index)? else { return Ok(Sent::Waits) };
+        let arrival = self.arrive(found, message);
+        Ok(Sent::Done { arrival, status: self.acknowledgement(found) })
+    }
+
+    /// Makes one try: the queue pair that takes what this one has next, or `None` where that stays in its queue.
+    pub(super) fn find_taker(&mut self, index: u32) -> Result<Option<u32>, WcStatus> {
         let way = self.find_way(index).and_then(|found| match self.faults.on_message() {
             None | Some(MessageFault::Duplicate) => Ok(found),
             Some(_) => Err(Obstacle::Silence),
@@ -85,12 +104,11 @@ impl State {
                 if let Some(peer) = &mut pair.peer {
                     peer.guess = found;
                 }
-                let arrival = self.arrive(found, message);
-                Ok(Sent::Done { arrival, status: self.acknowledgement(found) })
+                Ok(Some(found))
             }
             Err(obstacle) => {
                 self.schedule.somebody_waits = true;
-                pair.tried(obstacle).map_or(Ok(Sent::Waits), Err)
+                pair.tried(obstacle).map_or(Ok(None), Err)
             }
         }
     }

@@ -52,6 +52,11 @@ impl Schedule {
         self.stepped = self.adversary.is_none();
     }
 
+    /// What an adversary chooses by, where there is one.
+    pub(super) fn rng(&mut self) -> Option<&mut Rng> {
+        self.adversary.as_mut().map(|adversary| &mut adversary.rng)
+    }
+
     #[inline]
     const fn is_prompt(&self) -> bool {
         self.adversary.is_none() && !self.stepped
@@ -203,6 +208,7 @@ impl State {
             adversary.idle = if moved { 0 } else { adversary.idle + 1 };
         }
         self.scribble_somewhere();
+        self.land_somewhere();
     }
 
     /// Takes one step of those that can be taken; false if there is none.
@@ -248,7 +254,7 @@ impl State {
     }
 
     /// A number below `bound`.
-    fn roll(&mut self, bound: u32) -> u32 {
+    pub(super) fn roll(&mut self, bound: u32) -> u32 {
         self.schedule.adversary.as_mut().map_or(0, |adversary| adversary.rng.below(bound))
     }
 

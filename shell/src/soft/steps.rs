@@ -27,6 +27,8 @@ pub struct Step {
 pub enum Does {
     /// Takes up the next send, and the message goes on its way; with a fault, where one befalls it.
     Send(Option<MessageFault>),
+    /// Lets the second half of the next RDMA write land before the rest of it.
+    LandEarly,
     /// Lets a message arrive that was held on its way to this queue pair, by its place among all that are held.
     Arrive(usize),
     /// Flushes the next posted receive of a queue pair in error.
@@ -52,6 +54,9 @@ impl State {
             if self.may_transmit(index) || pair.waits() {
                 let fates = if self.goes_out_unreliably(pair) { &FATES[..] } else { &FATES[..1] };
                 fates.iter().for_each(|fate| add(Does::Send(*fate)));
+            }
+            if self.may_land_early(index) {
+                add(Does::LandEarly);
             }
             for (place, _) in
                 self.faults.held.iter().enumerate().filter(|(_, held)| held.target == (pair.device, pair.number))
@@ -96,6 +101,7 @@ impl State {
                 let _: Arrival = self.transmit(step.index);
                 self.faults.force(None);
             }
+            Does::LandEarly => self.land_half(step.index),
             Does::Arrive(place) => {
                 let held = self.faults.held.remove(place);
                 self.arrive_late(&held);

@@ -11,6 +11,7 @@ use bareverbs_core::verbs::{
 };
 
 use super::calls::{Env, errno};
+use super::one_sided::Target;
 use super::requests::{post_recv, post_send, receive, send};
 
 /// The sizes that most tests ask for.
@@ -70,7 +71,7 @@ pub struct End {
     pub cq: *mut Cq,
     pub qp: *mut Qp,
     pub mr: *mut Mr,
-    memory: *mut [u8],
+    pub memory: *mut [u8],
 }
 
 /// Bytes of an end's memory: 16 frames of 4 KiB.
@@ -127,6 +128,18 @@ impl End {
     /// An entry of its memory.
     pub fn sge(&self, offset: usize, length: u32) -> Sge {
         Sge { addr: (self.memory.cast::<u8>().expose_provenance() + offset) as u64, length, lkey: self.lkey() }
+    }
+
+    /// Registers its memory once more, with other rights.
+    pub fn register(&self, access: AccessFlags) -> *mut Mr {
+        let mr = self.env.reg_mr(self.pd, self.memory, access);
+        assert!(!mr.is_null(), "errno {}", errno());
+        mr
+    }
+
+    /// A place in its memory, as its peer names it.
+    pub fn target(&self, mr: *mut Mr, offset: usize) -> Target {
+        Target { addr: self.sge(offset, 0).addr, rkey: unsafe { (*mr).rkey } }
     }
 
     pub fn write(&self, offset: usize, bytes: &[u8]) {

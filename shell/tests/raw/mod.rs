@@ -7,6 +7,7 @@ mod calls;
 pub mod channels;
 mod ends;
 pub mod on_soft;
+pub mod one_sided;
 mod probes;
 pub mod reliable;
 mod requests;

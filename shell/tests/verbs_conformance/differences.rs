@@ -56,6 +56,24 @@ differences! {
         device: "receiver `LOC_QP_OP_ERR`, sender `REM_OP_ERR`",
         why: "hardware says so"
     }
+    LongerThanThePort {
+        what: "a message longer than the port's `max_msg_sz`",
+        soft: "`LOC_LEN_ERR`",
+        device: "goes out",
+        why: "hardware says so"
+    }
+    Refusals {
+        what: "a one-sided operation that an RC responder refuses",
+        soft: "its owner is told: `QP_ACCESS_ERR` or `QP_REQ_ERR`",
+        device: "no event",
+        why: "the InfiniBand specification tells it, and nothing else does where no receive is posted"
+    }
+    Answers {
+        what: "`max_dest_rd_atomic` of 129",
+        soft: "22 (EINVAL)",
+        device: "granted",
+        why: "the device says 128: hardware refuses it"
+    }
     FailedSendSolicits {
         what: "a failed send, its queue armed for solicited completions",
         soft: "makes an event",

@@ -11,8 +11,10 @@ mod events;
 mod failures;
 mod limits;
 mod messages;
+mod one_sided;
 #[path = "../raw/mod.rs"]
 mod raw;
+mod refusals;
 mod reliable;
 mod states;
 mod teardown;
@@ -85,6 +87,47 @@ cases! {
         a_send_goes_out_once_its_peer_is_connected
         a_reset_queue_pair_is_connected_anew
         the_error_state_flushes_sends_that_wait
+    }
+    one_sided {
+        a_write_lands_byte_for_byte_and_nobody_is_told
+        a_write_with_immediate_uses_up_a_receive_and_none_of_its_memory
+        a_read_brings_byte_for_byte_and_nobody_is_told
+        writes_gather_and_reads_scatter_over_as_many_entries_as_there_may_be
+        an_operation_of_no_bytes_needs_no_key_and_no_address
+        inline_bytes_of_a_write_are_read_within_the_post
+        an_addition_wraps_and_brings_what_was_there
+        a_word_is_swapped_only_where_it_is_what_was_expected
+        an_atomic_brings_eight_bytes_however_long_its_entries_are
+        operations_take_effect_in_the_order_of_their_posts
+        more_reads_than_may_be_under_way_wait_their_turn
+        only_signalled_operations_complete
+        a_queue_pair_that_cannot_send_yet_is_operated_on
+        additions_of_several_queue_pairs_are_all_counted
+        a_write_may_be_as_long_as_the_port_says
+    }
+    refusals {
+        a_key_that_nobody_has_is_refused
+        a_key_ends_with_its_region
+        a_key_of_another_domain_is_refused
+        a_region_without_the_right_is_refused
+        a_queue_pair_without_the_right_calls_it_an_invalid_request
+        an_operation_that_leaves_the_region_is_refused
+        an_operation_may_reach_both_ends_of_the_region
+        a_long_operation_that_leaves_the_region_is_refused
+        a_responder_that_answers_nothing_refuses_reads_and_atomics
+        a_requester_that_may_have_none_under_way_waits_until_it_is_flushed
+        limits_of_reads_and_atomics_are_checked
+        an_atomic_on_no_word_is_refused_by_the_post
+        entries_of_ones_own_that_are_not_granted_fail_the_requester_only
+        a_region_not_for_writing_may_be_sent_from_and_not_read_into
+        an_answer_has_no_place_in_an_inline_request
+        a_write_with_immediate_waits_for_a_receive
+        a_write_with_immediate_without_a_receive_fails_when_its_retries_are_used_up
+        a_peer_in_error_is_missed_by_every_operation
+        an_unreliable_write_that_is_refused_is_lost_in_silence
+        an_unreliable_write_with_immediate_without_a_receive_is_lost
+        what_must_be_answered_fails_on_unreliable_queue_pairs
+        the_error_state_flushes_operations_in_order
     }
     events {
         an_armed_queue_makes_one_event_at_its_next_completion

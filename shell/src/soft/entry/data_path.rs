@@ -15,6 +15,7 @@ use bareverbs_core::verbs::{Cq, Qp, RecvWr, SendWr, Sge, Wc};
 
 use crate::soft::bytes::InlineBytes;
 use crate::soft::entry::note_stray;
+use crate::soft::entry::targets::target;
 use crate::soft::handles::{Kind, data_place};
 use crate::soft::plan::{Answer, BadWr};
 use crate::soft::record::{Call, Detail};
@@ -31,6 +32,7 @@ trait WorkRequest {
     ///
     /// # Safety
     /// 1. What `entries` name is readable where the request is inline.
+    /// 2. The member of its union that its opcode means is filled in.
     unsafe fn accept(&self, state: &mut State, index: u32, entries: &[Sge]) -> Result<(), c_int>;
     /// Entries that a request of the queue pair may have.
     fn most_entries(state: &State, index: u32) -> u32;
@@ -58,7 +60,11 @@ impl WorkRequest for SendWr {
     unsafe fn accept(&self, state: &mut State, index: u32, entries: &[Sge]) -> Result<(), c_int> {
         // SAFETY: by 1; looked at only where the request is inline.
         let inline = unsafe { InlineBytes::new(entries) };
-        state.accept_send(index, self, entries, inline)
+        // SAFETY: by 2.
+        match unsafe { target(self) } {
+            Some(target) => state.accept_one_sided(index, self, entries, inline, target),
+            None => state.accept_send(index, self, entries, inline),
+        }
     }
 
     #[inline]

@@ -10,6 +10,7 @@ pub(super) mod memory;
 pub(super) mod queries;
 pub(super) mod queues;
 pub(super) mod slots;
+mod targets;
 
 use std::ffi::c_int;
 use std::ptr::with_exposed_provenance_mut;

@@ -14,6 +14,7 @@ use bareverbs_core::verbs::{AtomicCap, Context, DeviceAttr, DeviceAttrEx, Gid, G
 use crate::soft::device::{GidSlot, SoftPort};
 use crate::soft::entry::{Asked, status};
 use crate::soft::handles::Kind;
+use crate::soft::one_sided::MOST_READS;
 use crate::soft::plan::Answer;
 use crate::soft::state::{DeviceState, State};
 
@@ -162,6 +163,8 @@ fn device_attributes(device: &DeviceState) -> DeviceAttr {
     // SAFETY: numbers and arrays of numbers, for which all zero is a value.
     let zero: DeviceAttr = unsafe { std::mem::zeroed() };
     let guid = bareverbs_core::verbs::Be64::new(device.guid);
+    let one_sided = device.profile.checks_opcode();
+    let reads = if one_sided { i32::from(MOST_READS) } else { 0 };
     DeviceAttr {
         node_guid: guid,
         sys_image_guid: guid,
@@ -175,7 +178,10 @@ fn device_attributes(device: &DeviceState) -> DeviceAttr {
         max_cqe: limits.completion_entries as i32,
         max_mr: limits.regions as i32,
         max_pd: 4096,
-        atomic_cap: AtomicCap::NONE,
+        atomic_cap: if one_sided { AtomicCap::HCA } else { AtomicCap::NONE },
+        max_qp_rd_atom: reads,
+        max_qp_init_rd_atom: reads,
+        max_res_rd_atom: reads * limits.queue_pairs as i32,
         max_pkeys: 1,
         phys_port_cnt: device.ports.len() as u8,
         ..zero

@@ -8,6 +8,7 @@ mod async_events;
 mod every_order;
 mod faults;
 mod misuse;
+mod one_sided;
 #[path = "../../raw/mod.rs"]
 mod raw;
 mod reliable;
