@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bareverbs_core::connect::agree;
-use bareverbs_core::link::{Carrier, Event, RecvFrame, SendError};
+use bareverbs_core::link::{Carrier, CreditMode, Event, RecvFrame, SendError};
 use bareverbs_core::teardown_order;
 use bareverbs_shell::endpoint::{Endpoint, EndpointConfig, EndpointError, EndpointErrorKind, Frames};
 use bareverbs_shell::objects::DeviceContext;
@@ -54,7 +54,8 @@ impl<C: Carrier> Link<C> {
         nonce: u64,
     ) -> anyhow::Result<Self> {
         let frame_bytes = (terms.size + C::ROOM_BYTES as usize).next_multiple_of(64) as u32;
-        let config = |peer| EndpointConfig::uc(peer).frame_bytes(frame_bytes);
+        // The window sees to it that each frame finds a receive. A grant that was lost would only stop the sender.
+        let config = |peer| EndpointConfig::uc(peer).frame_bytes(frame_bytes).credits(CreditMode::Off);
         let mut a = Endpoint::new(&devices[0], carrier, config("the receiver"), Frames::Owned)?;
         let mut b = Endpoint::new(&devices[1], carrier, config("the sender"), Frames::Owned)?;
         // Two processes would exchange these: see pingpong.
