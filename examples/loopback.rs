@@ -19,11 +19,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use bareverbs_core::connect::QueuePairConfig;
-use bareverbs_core::link::{Carrier, CreditMode, Event, FrameStorage, Header, Immediate, SendError};
+use bareverbs_core::link::{Carrier, CreditMode, FrameStorage, Header, Immediate, SendError};
 use bareverbs_core::teardown_order;
 use bareverbs_core::verbs::LinkLayer;
 use bareverbs_examples::{CreditChoice, FabricChoice};
-use bareverbs_shell::endpoint::{Endpoint, EndpointConfig, EndpointErrorKind, Frames, Teardown, connect_pair};
+use bareverbs_shell::endpoint::{Endpoint, EndpointConfig, EndpointErrorKind, Event, Frames, Teardown, connect_pair};
 use bareverbs_shell::objects::DeviceContext;
 use bareverbs_shell::{Relax, Wait};
 use clap::{Parser, ValueEnum};

@@ -4,9 +4,9 @@
 //! once, check it in a receive buffer. What the fabric's side does beyond that is all there is to two endpoints: rings,
 //! requests, completions, sequence numbers, keys and bounds.
 
-use bareverbs_core::link::{Carrier, Event, FrameMemory};
+use bareverbs_core::link::{Carrier, FrameMemory};
 use bareverbs_shell::Fabric;
-use bareverbs_shell::endpoint::{Endpoint, EndpointConfig, connect_pair};
+use bareverbs_shell::endpoint::{Endpoint, EndpointConfig, Event, connect_pair};
 
 /// Frames of each ring.
 pub const RING: usize = 32;

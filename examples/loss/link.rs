@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use anyhow::{Context, anyhow};
 use bareverbs_core::connect::agree;
-use bareverbs_core::link::{Carrier, CreditMode, Event, RecvFrame, SendError};
+use bareverbs_core::link::{Carrier, CreditMode, FrameMemory, FrameStorage, SendError};
 use bareverbs_core::teardown_order;
-use bareverbs_shell::endpoint::{Endpoint, EndpointConfig, EndpointError, EndpointErrorKind, Frames};
+use bareverbs_shell::endpoint::{Endpoint, EndpointConfig, EndpointError, EndpointErrorKind, Event, RecvFrame};
 use bareverbs_shell::objects::DeviceContext;
 use bareverbs_shell::{Relax, Wait};
 
@@ -16,6 +17,21 @@ use crate::verdict::Verdict;
 
 /// Frames of each ring.
 pub(crate) const RING: usize = 32;
+/// Largest payload, bytes.
+pub(crate) const MAX_SIZE: usize = 65536;
+/// A frame's room at most: a header and a payload.
+const MAX_FRAME: usize = 64 + MAX_SIZE;
+
+/// The ends' frames, link after link: a device may write to them at any time until its end is closed, so until then nobody
+/// else can claim them.
+static STORAGE: [FrameStorage<{ 2 * RING * MAX_FRAME }>; 2] = [const { FrameStorage::new() }; 2];
+
+/// As much of an end's storage as its frames take.
+fn claim(end: usize, len_bytes: usize) -> anyhow::Result<FrameMemory> {
+    let claimed = STORAGE[end].claim().context("the end of the last link gave its storage back")?;
+    let (frames, _) = claimed.split_at(len_bytes).map_err(|_| anyhow!("frames are larger than their storage"))?;
+    Ok(frames)
+}
 
 /// What does not change from link to link.
 #[derive(Clone, Copy, Debug)]
@@ -53,11 +69,12 @@ impl<C: Carrier> Link<C> {
         terms: &Terms,
         nonce: u64,
     ) -> anyhow::Result<Self> {
-        let frame_bytes = (terms.size + C::ROOM_BYTES as usize).next_multiple_of(64) as u32;
+        let frame_bytes = (terms.size + C::ROOM_BYTES as usize).next_multiple_of(64);
         // The window sees to it that each frame finds a receive. A grant that was lost would only stop the sender.
-        let config = |peer| EndpointConfig::uc(peer).frame_bytes(frame_bytes).credits(CreditMode::Off);
-        let mut a = Endpoint::new(&devices[0], carrier, config("the receiver"), Frames::Owned)?;
-        let mut b = Endpoint::new(&devices[1], carrier, config("the sender"), Frames::Owned)?;
+        let config = |peer| EndpointConfig::uc(peer).frame_bytes(frame_bytes as u32).credits(CreditMode::Off);
+        let frames = |end| claim(end, 2 * RING * frame_bytes);
+        let mut a = Endpoint::new(&devices[0], carrier, config("the receiver"), frames(0)?)?;
+        let mut b = Endpoint::new(&devices[1], carrier, config("the sender"), frames(1)?)?;
         // Two processes would exchange these: see pingpong.
         let (from_a, from_b) = (a.hello(nonce), b.hello(nonce));
         a.connect_as_agreed(&agree(&from_a, &from_b)?)?;

@@ -7,11 +7,12 @@
 //! each frame delivered is the next one, byte for byte, and that what is missing was reported.
 //!
 //! What happens, in order:
-//! 1. Two endpoints are made and connected ([`link`]): fresh queue pairs, first numbers drawn anew.
+//! 1. Two endpoints are made over static storage and connected ([`link`]): fresh queue pairs, first numbers drawn anew.
 //! 2. Numbered frames stream from one to the other. Each is checked when it is handed out ([`content`]).
 //! 3. At the first fault the link breaks, for good: it does not try to guess what is missing. The receiver's error says what
 //!    it saw ([`verdict`]). The loss of the last frames before a pause has no successor that gives it away: a deadline does.
-//! 4. Both ends are torn down, in order; the next link goes on from the first frame that was not delivered.
+//! 4. Both ends are torn down, in order, which gives the storage back; the next link goes on from the first frame that was not
+//!    delivered.
 //! 5. The books ([`ledger`]) are the last line.
 
 mod content;
@@ -33,11 +34,9 @@ use bareverbs_shell::{Fabric, FabricKind};
 use clap::{Parser, ValueEnum};
 
 use ledger::Ledger;
-use link::{Ended, Link, RING, Terms};
+use link::{Ended, Link, MAX_SIZE, RING, Terms};
 use plan::{Kind, Plan};
 
-/// Largest payload, bytes.
-const MAX_SIZE: usize = 65536;
 /// Links in a row that may deliver nothing.
 const FRUITLESS_LINKS: u32 = 30;
 /// Faults that are told one by one; the rest is counted.

@@ -15,8 +15,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use bareverbs_core::connect::{HELLO_BYTES, Hello, Step};
-use bareverbs_core::link::{Carrier, Checksum, Event, Header, Immediate, Raw, SendError};
-use bareverbs_shell::endpoint::{Endpoint, EndpointErrorKind, Frames};
+use bareverbs_core::link::{Carrier, Checksum, Header, Immediate, Raw, SendError};
+use bareverbs_shell::endpoint::{Endpoint, EndpointErrorKind, Event, Frames};
 use bareverbs_shell::exchange::{self, ExchangeErrorKind, Listener, Terms};
 use bareverbs_shell::soft::{Mode, Record, SoftConfig};
 use bareverbs_shell::wait::{Relax, Wait};

@@ -69,7 +69,8 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
     /// Nothing is posted. The memory is not registered here: see [`LinkSetup::key`] and [`Link::set_key`].
     ///
     /// # Errors
-    /// [`LinkSetupError`]; the memory is then gone. [`LinkSetup::check`] asks beforehand.
+    /// [`LinkSetupError`]; the memory is then dropped, and static storage can be claimed again, but where work request numbers
+    /// are used up: it then stays claimed. [`LinkSetup::check`] asks beforehand.
     pub fn new(
         carrier: C,
         calls: QueuePairCalls,

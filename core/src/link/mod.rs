@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `link` | rings, numbers and health together; completions in, events out |
 //! | `send_ring`, `send_chain`, `recv_ring` | one direction each: lengths, signalling, refusals; order |
+//! | `claim` | static storage has one owner at a time |
 //! | `frame` | bytes that a device writes, and who holds them: the only unsafe code here |
 //! | `carrier`, `header`, `crc32c` | how a number travels |
 //! | `credits` | how many messages the other end takes |
@@ -172,6 +173,7 @@ pub mod sequence;
 pub mod work_id;
 
 mod bounds;
+mod claim;
 mod health;
 mod recv_ring;
 mod send_chain;

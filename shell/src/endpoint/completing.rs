@@ -1,10 +1,12 @@
 //! How an endpoint learns of completions: polling, waiting, sleeping, and what the device reports on its own.
 
-use bareverbs_core::link::{Carrier, Event, Fault, Link, LinkError, WorkId};
+use bareverbs_core::link::{Carrier, CreditMode, Fault, Link, LinkError, WorkId};
 use bareverbs_core::verbs::Wc;
 
+use crate::endpoint::posting::Names;
 use crate::endpoint::teardown::Plumbing;
-use crate::endpoint::{Endpoint, EndpointError, EndpointErrorKind, Stage, refused};
+use crate::endpoint::{Endpoint, EndpointError, EndpointErrorKind, Event, Stage};
+use crate::errno;
 use crate::error::Error;
 use crate::wait::{Ended, Wait, Waiting};
 
@@ -12,14 +14,12 @@ use crate::wait::{Ended, Wait, Waiting};
 const LOOK_FOR_EVENTS_EVERY: u32 = 256;
 
 /// A link while a batch of completions is given out. When the caller's code panics in between, the rest of the batch is
-/// lost, and with it messages: the link breaks.
+/// lost, and with it messages: the link breaks. A batch that was given out is forgotten.
 struct Batch<'link, C: Carrier, const SEND: usize, const RECV: usize>(&'link mut Link<C, SEND, RECV>);
 
 impl<C: Carrier, const SEND: usize, const RECV: usize> Drop for Batch<'_, C, SEND, RECV> {
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.abandon();
-        }
+        self.0.abandon();
     }
 }
 
@@ -52,18 +52,19 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
         };
         let mut events = 0;
         let mut first_error = None;
+        let names = Names { peer: &self.config.peer, device: &self.plumbing.device };
         let batch = Batch(&mut self.link);
         for completion in completions {
             match batch.0.accept(&completion) {
                 Ok(event) => {
                     events += 1;
-                    on(event);
+                    on(Event::of(event, names));
                 }
                 // Later completions of the same poll only keep the books.
                 Err(error) => first_error = first_error.or(Some(error)),
             }
         }
-        drop(batch);
+        std::mem::forget(batch);
         if let Some(error) = first_error {
             return Err(self.failed(EndpointErrorKind::Link(error)));
         }
@@ -78,9 +79,13 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
     /// and sends completed only, and is asked for after each of them.
     #[inline]
     pub(super) fn grant_credits(&mut self) -> Result<(), EndpointError> {
+        if self.link.credit_mode() == CreditMode::Off {
+            return Ok(());
+        }
+        errno::clear();
         match self.link.grant_credits() {
             Ok(_) => Ok(()),
-            Err(error) => Err(refused(&self.config.peer, &self.plumbing.device, error)),
+            Err(error) => Err(self.names().send_refused(error)),
         }
     }
 

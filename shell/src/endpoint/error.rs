@@ -59,10 +59,22 @@ impl fmt::Display for EndpointError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "link to {} on device {}: ", self.peer, self.device)?;
         match &self.kind {
-            EndpointErrorKind::Send(error, errno) => with_errno(f, error, *errno),
-            EndpointErrorKind::Receive(error, errno) => with_errno(f, error, *errno),
-            EndpointErrorKind::Link(error) => error.fmt(f),
-            EndpointErrorKind::Poll(error) => error.fmt(f),
+            EndpointErrorKind::Send(error, errno) => {
+                with_errno(f, error, *errno)?;
+                with_remedy(f, remedy(matches!(error, SendError::Broken { .. }), *errno))
+            }
+            EndpointErrorKind::Receive(error, errno) => {
+                with_errno(f, error, *errno)?;
+                with_remedy(f, remedy(matches!(error, ReceiveError::Broken { .. }), *errno))
+            }
+            EndpointErrorKind::Link(error) => {
+                error.fmt(f)?;
+                with_remedy(f, matches!(error, LinkError::Fault(_) | LinkError::Broken { .. }).then_some(MAKE_ANEW))
+            }
+            EndpointErrorKind::Poll(error) => {
+                error.fmt(f)?;
+                with_remedy(f, Some(MAKE_ANEW))
+            }
             EndpointErrorKind::Timeout { waited, outstanding, no_credit, pending } => {
                 write!(
                     f,
@@ -95,6 +107,29 @@ fn with_errno(f: &mut fmt::Formatter<'_>, error: &dyn fmt::Display, errno: Optio
     error.fmt(f)?;
     match errno {
         Some(errno) => write!(f, " [{errno}]"),
+        None => Ok(()),
+    }
+}
+
+/// What helps a link that is broken, whatever broke it.
+const MAKE_ANEW: &str = "make the link anew";
+
+/// What to do about a post that failed, where that is known.
+fn remedy(is_broken: bool, errno: Option<Errno>) -> Option<&'static str> {
+    match errno {
+        _ if is_broken => Some(MAKE_ANEW),
+        Some(Errno(libc::ENOMEM)) => Some("the provider's queue is full: take completions, then post again"),
+        Some(Errno(libc::EINVAL)) => Some(
+            "the queue pair takes no such request: it left its state, or was made for smaller ones; make the link anew",
+        ),
+        Some(Errno(libc::EIO | libc::ENODEV)) => Some("the device is gone: make the link anew when it is back"),
+        _ => None,
+    }
+}
+
+fn with_remedy(f: &mut fmt::Formatter<'_>, remedy: Option<&str>) -> fmt::Result {
+    match remedy {
+        Some(remedy) => write!(f, " ({remedy})"),
         None => Ok(()),
     }
 }

@@ -146,6 +146,8 @@ impl Broken {
     fn note(&mut self, event: DeviceEvent) {
         match event.about {
             About::QueuePair(qp_num) => drop(self.pairs.insert(qp_num)),
+            // Told again and again of one queue, the list does not grow.
+            About::CompletionQueue(queue) if self.queues.contains(&queue) => {}
             About::CompletionQueue(queue) => self.queues.push(queue),
             _ => self.device = Some(event.event),
         }

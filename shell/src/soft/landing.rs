@@ -28,8 +28,9 @@ impl State {
         else {
             return;
         };
-        let start = self.roll(length_bytes.max(1));
-        let end = start.saturating_add(PIECE_BYTES).min(length_bytes);
+        // Wherever a piece may begin or end, so that the first byte lands as often early as the last.
+        let end = self.roll(length_bytes.saturating_add(PIECE_BYTES)).saturating_add(1);
+        let (start, end) = (end.saturating_sub(PIECE_BYTES), end.min(length_bytes));
         if operation.is_answered() {
             self.scribble_answer(index, 0, start, end);
         } else {

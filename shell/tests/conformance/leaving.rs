@@ -1,9 +1,9 @@
 //! How endpoints go on every fabric: closed or dropped, at every stage, with work in flight.
 
-use bareverbs_core::link::{Event, Immediate};
+use bareverbs_core::link::Immediate;
 use bareverbs_core::teardown_order::{Quiesced, Step, check};
 use bareverbs_core::verbs::Mtu;
-use bareverbs_shell::endpoint::Endpoint;
+use bareverbs_shell::endpoint::{Endpoint, Event};
 
 use crate::endpoints::Case;
 use crate::world::{World, config, let_sends_complete, patiently, send_next, stream, without_credits};

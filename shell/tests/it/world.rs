@@ -6,9 +6,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bareverbs_core::link::{Carrier, CreditMode, Event, SendError, Sequence};
+use bareverbs_core::link::{Carrier, CreditMode, SendError, Sequence};
 use bareverbs_core::verbs::{GidType, PortState};
-use bareverbs_shell::endpoint::{Endpoint, EndpointConfig, EndpointErrorKind, Frames, connect_pair};
+use bareverbs_shell::endpoint::{Endpoint, EndpointConfig, EndpointErrorKind, Event, Frames, connect_pair};
 use bareverbs_shell::objects::DeviceContext;
 use bareverbs_shell::soft::{LiveCounts, Mode, SoftConfig, SoftFabric};
 use bareverbs_shell::{Fabric, FabricKind, Relax, Wait};

@@ -7,9 +7,9 @@ use std::thread;
 use std::time::Duration;
 
 use bareverbs_core::connect::{HELLO_BYTES, Hello, STEP_BYTES, Step};
-use bareverbs_core::link::{Carrier, Event, Immediate};
+use bareverbs_core::link::{Carrier, Immediate};
 use bareverbs_core::verbs::QpState;
-use bareverbs_shell::endpoint::{Endpoint, Frames};
+use bareverbs_shell::endpoint::{Endpoint, Event, Frames};
 use bareverbs_shell::exchange::{self, Connect, ExchangeError, Exchanged, Listener, Terms};
 use bareverbs_shell::objects::DeviceContext;
 use bareverbs_shell::soft::{Detail, Mode, Record, SoftConfig, SoftFabric};

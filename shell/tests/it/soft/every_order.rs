@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use bareverbs_core::link::{CreditMode, Event, Immediate};
-use bareverbs_shell::endpoint::{EndpointConfig, Frames, connect_pair};
+use bareverbs_core::link::{CreditMode, Immediate};
+use bareverbs_shell::endpoint::{EndpointConfig, Event, Frames, connect_pair};
 use bareverbs_shell::objects::DeviceContext;
 use bareverbs_shell::soft::{LiveCounts, Mode, SoftConfig, SoftFabric};
 use bareverbs_shell::{Endpoint, Fabric, FabricKind};

@@ -64,7 +64,7 @@ fn pictures(seed: u64, setting: Setting, length: u32) -> Vec<Vec<bool>> {
 fn bytes_of_a_write_land_before_its_completion_in_any_order() {
     let setting = Setting { cap: QpCap { max_send_sge: 2, ..CAP }, ..RELIABLE };
     for setting in [setting, Setting { kind: UNRELIABLE.kind, ..setting }] {
-        let all: Vec<_> = (0..60).flat_map(|seed| pictures(seed, setting, 300)).collect();
+        let all: Vec<_> = (0..1000).flat_map(|seed| pictures(seed, setting, 300)).collect();
         let has = |what: fn(&[bool]) -> bool| all.iter().any(|picture| what(picture));
         assert!(has(|came| !came.contains(&true)), "nothing yet");
         assert!(has(|came| came.contains(&true) && came.contains(&false)), "a part");
