@@ -36,7 +36,7 @@
 //! 2. B receives all of them. Then `expected = G'`, which is after what was granted before, so the last credit message is
 //!    proven, and B may send another one.
 //! 3. B has a receive more than the one it keeps, sooner or later. Then there is something to grant, and since all that was
-//!    granted has come, B does so for a single receive ([`Credits::due`]), however small a part of the window it is.
+//!    granted has come, B does so for a single receive (`Credits::due`), however small a part of the window it is.
 //! 4. B's ring has a place for it: messages leave one free; only an earlier credit message can be in it, which is
 //!    signalled, so it completes, and gives back all before it. On a reliable queue pair, that needs a receive at A: there
 //!    is one, since messages have credit, and a credit message its receive.
