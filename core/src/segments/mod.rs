@@ -15,6 +15,7 @@
 //!
 //! Left to others: registering, binding keys, keeping views alive, scanning, and who may read which table while another is made.
 
+mod buckets;
 mod chunks;
 mod cover;
 mod decision;
@@ -25,7 +26,6 @@ mod locate;
 mod plan;
 mod reconcile;
 mod scan;
-mod search;
 mod segment;
 mod table;
 mod windows;
