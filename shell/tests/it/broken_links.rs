@@ -75,6 +75,24 @@ fn an_endpoint_on_a_device_that_was_told_to_be_beyond_use_says_so_at_its_first_p
     assert_eq!(soft.live(), LiveCounts::default());
 }
 
+#[test]
+fn what_is_said_of_a_queue_pair_breaks_its_endpoint_and_the_first_of_it_is_told() {
+    for event in [EventType::QP_FATAL, EventType::QP_REQ_ERR, EventType::QP_ACCESS_ERR] {
+        let soft = SoftFabric::new(SoftConfig::default()).expect("a free slot");
+        let context = DeviceContext::open(&wrap(soft.symbols(), None), None).expect("the device");
+        let end = |peer| End::new(&context, Immediate, EndpointConfig::uc(peer), Frames::Owned).expect("an end");
+        let (mut spared, mut struck) = (end("b"), end("a"));
+        script_event(event);
+        script_event(EventType::QP_FATAL);
+        assert_eq!(context.take_events().expect("both").len(), 2);
+        let told = struck.poll(|_| {}).expect_err("its queue pair is in the error state");
+        assert_eq!(told.kind, EndpointErrorKind::Link(LinkError::Fault(Fault::Device { event })));
+        assert_eq!(spared.poll(|_| {}), Ok(0), "another queue pair of the device");
+        drop((spared, struck, context));
+        assert_eq!(soft.live(), LiveCounts::default());
+    }
+}
+
 /// A logger that panics.
 struct Fails;
 

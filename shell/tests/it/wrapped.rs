@@ -58,6 +58,7 @@ thread_local! {
     static SENDS: RefCell<Vec<Posted>> = const { RefCell::new(Vec::new()) };
     static RECEIVES: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
     static EVENTS: RefCell<VecDeque<EventType>> = const { RefCell::new(VecDeque::new()) };
+    static LAST_PAIR: Cell<*mut Qp> = const { Cell::new(std::ptr::null_mut()) };
     static POLLS: RefCell<VecDeque<Vec<Wc>>> = const { RefCell::new(VecDeque::new()) };
 }
 
@@ -78,7 +79,7 @@ pub fn wrap(real: Arc<Symbols>, spoiled: Option<Spoiled>) -> Arc<Symbols> {
     Arc::new(unsafe { Symbols::new(wrapped) })
 }
 
-/// The device reports this, about nobody.
+/// The device reports this: about the queue pair made last, where it is of a queue pair, else about nobody.
 pub fn script_event(event: EventType) {
     EVENTS.with_borrow_mut(|events| events.push_back(event));
 }
@@ -157,6 +158,7 @@ unsafe extern "C" fn create_cq(
 unsafe extern "C" fn create_qp(pd: *mut Pd, init: *mut QpInitAttr) -> *mut Qp {
     // SAFETY: passed on.
     let pair = unsafe { (real().create_qp)(pd, init) };
+    LAST_PAIR.set(pair);
     // SAFETY: null, or just made, and nobody reads it yet.
     if let Some(pair) = unsafe { pair.as_mut() } {
         match SPOILED.get() {
@@ -192,7 +194,12 @@ unsafe extern "C" fn reg_mr(pd: *mut Pd, addr: *mut c_void, length: usize, acces
 unsafe extern "C" fn get_async_event(context: *mut Context, event: *mut AsyncEvent) -> c_int {
     match EVENTS.with_borrow_mut(VecDeque::pop_front) {
         Some(event_type) => {
-            let element = EventElement { port_num: 1 };
+            let element = match event_type {
+                EventType::QP_FATAL | EventType::QP_REQ_ERR | EventType::QP_ACCESS_ERR => {
+                    EventElement { qp: LAST_PAIR.get() }
+                }
+                _ => EventElement { port_num: 1 },
+            };
             // SAFETY: the caller's storage is an event.
             unsafe { event.write(AsyncEvent { element, event_type }) };
             0
@@ -205,11 +212,15 @@ unsafe extern "C" fn get_async_event(context: *mut Context, event: *mut AsyncEve
     }
 }
 
+/// What tests script; none of it is ever the fabric's own there.
+const SCRIPTED: [EventType; 4] =
+    [EventType::DEVICE_FATAL, EventType::QP_FATAL, EventType::QP_REQ_ERR, EventType::QP_ACCESS_ERR];
+
 unsafe extern "C" fn ack_async_event(event: *mut AsyncEvent) {
     // SAFETY: the event that was taken.
     let event_type = unsafe { (*event).event_type };
-    // A scripted one is nobody's.
-    if event_type != EventType::DEVICE_FATAL {
+    // Scripted ones are nobody's.
+    if !SCRIPTED.contains(&event_type) {
         let acknowledge = real().ack_async_event.expect("the fabric has events");
         // SAFETY: passed on.
         unsafe { acknowledge(event) };
