@@ -90,7 +90,10 @@ fn send<C: Carrier>(end: &mut Endpoint<C, 8, 8>, allowed: u64) -> u64 {
     if allowed >= 1 {
         match end.send(100, |payload| payload[0] = 1) {
             Ok(_) => sent += 1,
-            Err(error) => assert!(matches!(error.kind, EndpointErrorKind::Send(SendError::Full { .. }, None))),
+            Err(error) => assert!(matches!(
+                error.kind,
+                EndpointErrorKind::Send(SendError::Full { .. } | SendError::NoCredit { .. }, None)
+            )),
         }
     }
     if allowed >= 3 {
