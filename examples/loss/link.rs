@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use bareverbs_core::connect::agree;
-use bareverbs_core::link::{Carrier, FrameMemory, FrameStorage, SendError};
+use bareverbs_core::link::{Carrier, CreditMode, FrameMemory, FrameStorage, SendError};
 use bareverbs_core::teardown_order;
 use bareverbs_shell::endpoint::{Endpoint, EndpointConfig, EndpointError, EndpointErrorKind, Event, RecvFrame};
 use bareverbs_shell::objects::DeviceContext;
@@ -70,7 +70,8 @@ impl<C: Carrier> Link<C> {
         nonce: u64,
     ) -> anyhow::Result<Self> {
         let frame_bytes = (terms.size + C::ROOM_BYTES as usize).next_multiple_of(64);
-        let config = |peer| EndpointConfig::uc(peer).frame_bytes(frame_bytes as u32);
+        // The window sees to it that each frame finds a receive. A grant that was lost would only stop the sender.
+        let config = |peer| EndpointConfig::uc(peer).frame_bytes(frame_bytes as u32).credits(CreditMode::Off);
         let frames = |end| claim(end, 2 * RING * frame_bytes);
         let mut a = Endpoint::new(&devices[0], carrier, config("the receiver"), frames(0)?)?;
         let mut b = Endpoint::new(&devices[1], carrier, config("the sender"), frames(1)?)?;

@@ -1,6 +1,6 @@
 //! What two hellos make together, beside a list of what both must have alike.
 
-use bareverbs_core::connect::{Agreement, Hello, Mismatch, agree};
+use bareverbs_core::connect::{Agreement, CreditMode, Hello, Mismatch, agree};
 
 use crate::reader::Reader;
 
@@ -53,6 +53,11 @@ fn expected(ours: &Hello, theirs: &Hello) -> Result<Agreement, Mismatch> {
     }
     let none = Mismatch::NoReceives { ours: ours.recv_depth, theirs: theirs.recv_depth };
     reasons.push((ours.recv_depth.min(theirs.recv_depth) == 0, none));
+    // One receive for messages and one for credit messages; sums with numbers stay within half of their range.
+    let no_credits = Mismatch::CreditReceives { ours: ours.recv_depth, theirs: theirs.recv_depth };
+    let cannot = |receives: u32| receives < 2 || receives > 1 << 30;
+    let lacking = cannot(ours.recv_depth) || cannot(theirs.recv_depth);
+    reasons.push((ours.credits == CreditMode::On && lacking, no_credits));
     match reasons.into_iter().find(|(differs, _)| *differs) {
         Some((_, why)) => Err(why),
         None => Ok(Agreement {

@@ -367,6 +367,7 @@ impl<C: Carrier> Judge<C> {
                 assert_eq!(message.wr_id().raw(), wc.wr_id);
                 Due::Received { payload: message.payload().to_vec(), sequence: message.sequence() }
             }
+            Ok(Event::Granted { .. }) => panic!("the link has no credits"),
             Ok(Event::Drained(direction)) => Due::Drained(direction),
             Err(error) => {
                 assert!(!error.to_string().is_empty());

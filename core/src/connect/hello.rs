@@ -22,7 +22,7 @@
 
 use crate::connect::config::Service;
 use crate::connect::destination::{self, Destination, DestinationError};
-use crate::link::{CarrierKind, Checksum, Sequence};
+use crate::link::{CarrierKind, Checksum, CreditMode, Sequence};
 use crate::verbs::port::{LinkLayer, Mtu};
 
 /// Length of a hello's wire form, in bytes.
@@ -38,17 +38,6 @@ const FLAG_CHECKSUM: u8 = 2;
 const RD_ATOMIC_SHIFT: u32 = 2;
 /// The most reads and atomics that a hello can say.
 pub const MOST_RD_ATOMIC: u8 = u8::MAX >> RD_ATOMIC_SHIFT;
-
-/// Whether a link carries credits.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
-pub enum CreditMode {
-    /// A sender is not told how many receives are posted.
-    #[default]
-    Off,
-    /// The receiver grants as many messages as it has receives posted.
-    On,
-}
 
 /// What one end tells the other before either connects.
 ///

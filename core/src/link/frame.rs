@@ -305,7 +305,8 @@ pub(crate) struct Frames<W, const N: usize> {
     next_id: u64,
     /// How many requests before that one may be the device's.
     in_flight: u32,
-    /// How many may be: 0 without a key or without numbers, else the depth.
+    /// How many may be, those in kept places aside: 0 without a key or without numbers, and less than the depth where a
+    /// ceiling is set.
     limit: u32,
     bounds: Bounds,
     /// Lengths below this may be believed of a message that came: 0 for none, else one more than a frame.
@@ -368,7 +369,22 @@ impl<W: Request, const N: usize> Frames<W, N> {
             slot.entry.lkey = key.lkey();
         }
         self.has_key = true;
-        self.limit = if self.out_of_ids { 0 } else { self.bounds.depth };
+        self.set_ceiling(u32::MAX);
+    }
+
+    /// Lets no more requests than this be in flight, those in kept places aside; no more than the depth in any case.
+    pub(crate) fn set_ceiling(&mut self, ceiling: u32) {
+        self.limit = if self.may_post() { ceiling.min(self.depth()) } else { 0 };
+    }
+
+    /// Whether anything may be posted, were there a place.
+    pub(crate) const fn may_post(&self) -> bool {
+        self.has_key && !self.out_of_ids
+    }
+
+    /// How many requests may be in flight at most, those in kept places aside.
+    pub(crate) const fn depth(&self) -> u32 {
+        self.bounds.depth.saturating_sub(self.bounds.kept)
     }
 
     pub(crate) const fn has_key(&self) -> bool {
@@ -438,6 +454,16 @@ impl<W: Request, const N: usize> Frames<W, N> {
             return None;
         }
         let wr_id = self.next_id.wrapping_add(u64::from(ahead));
+        Some(Vacant { ring: self, wr_id })
+    }
+
+    /// As [`Frames::vacant`], where a kept place will do.
+    pub(crate) fn vacant_kept(&mut self) -> Option<Vacant<'_, W, N>> {
+        // The bounds' depth is the ring's length at most.
+        if !self.may_post() || self.in_flight >= self.bounds.depth {
+            return None;
+        }
+        let wr_id = self.next_id;
         Some(Vacant { ring: self, wr_id })
     }
 
@@ -536,26 +562,26 @@ impl<W: Request, const N: usize> Frames<W, N> {
         })
     }
 
-    /// Ends the request that a completion is of, and those before it, if they are at most `at_once`; 0 stands for a broken
-    /// link, where the books are kept and no frame is handed out.
+    /// Ends the request that a completion is of, and those before it, if they are at most `at_once`; answers how many, or
+    /// nothing if it ends none ([`Frames::mismatch`] says why).
     #[inline(always)]
-    pub(crate) fn release(&mut self, completion: Completion<'_>, at_once: u32) -> Result<Returned<'_, W, N>, Mismatch> {
+    pub(crate) fn end(&mut self, completion: Completion<'_>, at_once: u32) -> Option<u32> {
         let wr_id = completion.wr_id();
         let posted_after = self.posted_after(wr_id);
         // At least 1 for a request in flight; wraps to more than any limit for one that is not.
         let released = self.in_flight.wrapping_sub(posted_after);
         // One branch each: joined by `||`, they cost more instructions.
         if completion.queue() != self.origin.queue {
-            return Err(Mismatch::Queue);
+            return None;
         }
         if completion.qp_num() != self.origin.qp_num {
-            return Err(Mismatch::QueuePair);
+            return None;
         }
         if self.slot(wr_id).request.wr_id() != wr_id {
-            return Err(Mismatch::NotInFlight);
+            return None;
         }
         if released.wrapping_sub(1) >= at_once {
-            return Err(self.not_released(completion, at_once));
+            return None;
         }
         self.in_flight = posted_after;
         if self.next_id & RENEW_BIT != 0 {
@@ -564,16 +590,28 @@ impl<W: Request, const N: usize> Frames<W, N> {
             core::hint::cold_path();
             self.renew_from(&BLOCKS);
         }
-        let len_bytes = self.bounds.frame_bytes as usize;
-        Ok(Returned { ring: self, wr_id, released, start_bytes: 0, len_bytes })
+        Some(released)
     }
 
-    /// The rare rest of [`Frames::release`]. On a broken link completions may be missing.
+    /// As [`Frames::end`], and hands out the frame of the last of them. Where `at_once` is 0 the link is broken: its books
+    /// are kept, and no frame is handed out.
+    #[inline(always)]
+    pub(crate) fn release(&mut self, completion: Completion<'_>, at_once: u32) -> Result<Returned<'_, W, N>, Mismatch> {
+        match self.end(completion, at_once) {
+            Some(_) => {
+                let len_bytes = self.bounds.frame_bytes as usize;
+                Ok(Returned { ring: self, wr_id: completion.wr_id(), start_bytes: 0, len_bytes })
+            }
+            None => Err(if at_once == 0 { self.settle(completion) } else { self.mismatch(completion) }),
+        }
+    }
+
+    /// Keeps the books of a broken link: a completion ends its request and all before it, since completions may be missing.
     #[cold]
     #[inline(never)]
-    fn not_released(&mut self, completion: Completion<'_>, at_once: u32) -> Mismatch {
+    pub(crate) fn settle(&mut self, completion: Completion<'_>) -> Mismatch {
         match self.mismatch(completion) {
-            Mismatch::Skipped { .. } if at_once == 0 => {
+            Mismatch::Skipped { .. } => {
                 self.in_flight = self.posted_after(completion.wr_id());
                 Mismatch::Settled
             }
@@ -663,6 +701,20 @@ impl<W: Request, const N: usize> Vacant<'_, W, N> {
 }
 
 impl<const N: usize> Vacant<'_, SendWr, N> {
+    /// The request's number.
+    pub(crate) const fn wr_id(&self) -> u64 {
+        self.wr_id
+    }
+
+    /// As [`Vacant::post`], as another kind of send than the ring's.
+    pub(crate) fn post_as(self, kind: SendKind, calls: &mut QueuePairCalls) -> Result<(), PostFailure> {
+        let Self { ring, wr_id } = self;
+        let of_ring = core::mem::replace(&mut ring.slot_mut(wr_id).request.opcode, kind.opcode());
+        let posted = ring.post_one(calls);
+        ring.slot_mut(wr_id).request.opcode = of_ring;
+        posted
+    }
+
     /// How much of the frame goes out; never more than there is, whatever the caller worked out. (The comparison folds
     /// away where the caller has just made it.)
     #[inline(always)]
@@ -684,10 +736,7 @@ impl<const N: usize> Frames<SendWr, N> {
     /// What every send of the ring does.
     pub(crate) fn set_kind(&mut self, kind: SendKind) {
         for slot in &mut self.slots {
-            slot.request.opcode = match kind {
-                SendKind::Plain => WrOpcode::SEND,
-                SendKind::WithImmediate => WrOpcode::SEND_WITH_IMM,
-            };
+            slot.request.opcode = kind.opcode();
         }
     }
 
@@ -704,19 +753,12 @@ impl<const N: usize> Frames<SendWr, N> {
 pub(crate) struct Returned<'ring, W, const N: usize> {
     ring: &'ring mut Frames<W, N>,
     wr_id: u64,
-    released: u32,
     /// The part that `bytes` shows: `start_bytes + len_bytes` is at most a frame.
     start_bytes: usize,
     len_bytes: usize,
 }
 
 impl<'ring, W: Request, const N: usize> Returned<'ring, W, N> {
-    /// How many requests the completion ended, this one included.
-    #[inline(always)]
-    pub(crate) const fn released(&self) -> u32 {
-        self.released
-    }
-
     /// The request's number.
     #[inline]
     pub(crate) const fn wr_id(&self) -> u64 {

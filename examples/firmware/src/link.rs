@@ -46,6 +46,7 @@ fn take<C: Carrier>((link, queue): &mut Side<C>, due: &[&[u8]]) -> Result<(usize
                 message.repost().expect("room");
                 came += 1;
             }
+            Event::Granted { .. } => unreachable!("the link has no credits"),
             Event::Drained(_) => unreachable!("no marker was posted"),
         }
     }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bareverbs_core::link::{LinkError, Outstanding, ReceiveError, SendError};
+use bareverbs_core::link::{LinkError, Outstanding, ReceiveError, SendError, Sequence};
 use bareverbs_core::verbs::inline_calls::{PollError, RawErrno};
 
 use crate::errno::{self, Errno};
@@ -40,6 +40,8 @@ pub enum EndpointErrorKind {
         waited: Duration,
         /// What the device still has.
         outstanding: Outstanding,
+        /// The number of the next message, if the other end has granted no credit for it.
+        no_credit: Option<Sequence>,
         /// The `wr_id`s of what it still has, sends first.
         pending: Vec<u64>,
     },
@@ -73,7 +75,7 @@ impl fmt::Display for EndpointError {
                 error.fmt(f)?;
                 with_remedy(f, Some(MAKE_ANEW))
             }
-            EndpointErrorKind::Timeout { waited, outstanding, pending } => {
+            EndpointErrorKind::Timeout { waited, outstanding, no_credit, pending } => {
                 write!(
                     f,
                     "nothing came in {} ms with {} sends and {} receives outstanding",
@@ -83,6 +85,9 @@ impl fmt::Display for EndpointError {
                 )?;
                 if let (Some(first), Some(last)) = (pending.first(), pending.last()) {
                     write!(f, " (wr_id {first:#x} to {last:#x})")?;
+                }
+                if let Some(next) = no_credit {
+                    write!(f, "; no credit for message {next}: {} posts no receive, or its grant was lost", self.peer)?;
                 }
                 f.write_str("; an unreliable queue pair does not tell that its peer is gone: make the link anew")
             }

@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use bareverbs_core::connect::{Psn, Transition};
 use bareverbs_core::link::{
-    Carrier, DepthUnit, Direction, FrameKey, Geometry, Link, LinkRules, LinkSetup, Outstanding, Sequence,
+    Carrier, CreditMode, DepthUnit, Direction, FrameKey, Geometry, Link, LinkRules, LinkSetup, Outstanding, Sequence,
     THUNDERBOLT_FRAME_BYTES,
 };
 
@@ -124,7 +124,7 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
         let mut config = config;
         let port = context.port(config.queue_pair.port)?;
         let gid = gid::find(context, &port, config.gid)?;
-        let rules = rules_for(&config, &port);
+        let rules = rules_for::<C>(&config, &port);
         config.queue_pair = config
             .queue_pair
             .depths(depth_to_ask(&rules, SEND, config.frame_bytes), depth_to_ask(&rules, RECV, config.frame_bytes));
@@ -259,6 +259,21 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
         self.gid
     }
 
+    /// Whether the link carries credits: the other end's must too.
+    pub fn credit_mode(&self) -> CreditMode {
+        self.link.credit_mode()
+    }
+
+    /// Receives that this end posts before the first message.
+    pub fn recv_depth(&self) -> u32 {
+        self.link.recv_depth()
+    }
+
+    /// How many messages the other end takes now; very many where the link carries no credits.
+    pub fn credits_left(&self) -> u32 {
+        self.link.credits_left()
+    }
+
     /// Requests that the device has, or may have.
     pub fn outstanding(&self) -> Outstanding {
         self.link.outstanding()
@@ -267,7 +282,9 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
     /// Fills the next frame's room and posts its first `payload_bytes`.
     ///
     /// # Errors
-    /// [`EndpointErrorKind::Send`]; a refused send used up no sequence number.
+    /// [`EndpointErrorKind::Send`]; a refused send used up no sequence number. [`SendError::NoCredit`](bareverbs_core::link::SendError::NoCredit) before anything is
+    /// filled in: [`poll`](Self::poll) or [`wait`](Self::wait) until [`Event::Granted`], or a
+    /// message, comes.
     #[inline]
     pub fn send(&mut self, payload_bytes: usize, fill: impl FnOnce(&mut [u8])) -> Result<Sequence, EndpointError> {
         let mut frame = self.next_frame()?;
@@ -278,11 +295,14 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
     /// Posts at most `max` receives, of the frames that are not posted; answers how many.
     ///
     /// # Errors
-    /// [`EndpointErrorKind::Receive`]; [`EndpointErrorKind::NotConnected`].
+    /// [`EndpointErrorKind::Receive`]; [`EndpointErrorKind::NotConnected`]. [`EndpointErrorKind::Send`] if the receives were
+    /// posted, and a credit message that tells of them was refused; it is tried again at the next poll.
     pub fn post_receives(&mut self, max: usize) -> Result<usize, EndpointError> {
         self.check_connected()?;
         errno::clear();
-        self.link.post_receives(max).map_err(|error| self.names().receive_refused(error))
+        let posted = self.link.post_receives(max).map_err(|error| self.names().receive_refused(error))?;
+        self.grant_credits()?;
+        Ok(posted)
     }
 
     #[cold]
@@ -350,15 +370,22 @@ pub fn connect_pair<A: Carrier, B: Carrier, const AS: usize, const AR: usize, co
     a: &mut Endpoint<A, AS, AR>,
     b: &mut Endpoint<B, BS, BR>,
 ) -> Result<(), Error> {
+    if a.credit_mode() != b.credit_mode() {
+        let device = Arc::clone(a.device());
+        return Err(Error::State { device, what: "one end's link carries credits and the other's does not" });
+    }
+    a.agree_credits(b.recv_depth())?;
+    b.agree_credits(a.recv_depth())?;
     let path_mtu = a.path_mtu().min(b.path_mtu());
     let (to_a, to_b) = (a.destination(), b.destination());
     a.connect(&to_b, path_mtu)?;
     b.connect(&to_a, path_mtu)
 }
 
-fn rules_for(config: &EndpointConfig, port: &PortInfo) -> LinkRules {
+fn rules_for<C: Carrier>(config: &EndpointConfig, port: &PortInfo) -> LinkRules {
     let mut rules = LinkRules::for_link_layer(port.link_layer());
     rules.inline_limit_bytes = config.queue_pair.inline_bytes;
+    rules.credits = config.credits.unwrap_or(CreditMode::default_for::<C>(port.link_layer()));
     if let Some(signal_every) = config.signal_every {
         rules.signal_every = signal_every;
     }

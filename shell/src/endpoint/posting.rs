@@ -153,8 +153,13 @@ impl<C: Carrier, const N: usize> ChainFrame<'_, C, N> {
 pub enum Event<'end, const RECV: usize> {
     /// Sends are done: their frames have left this end, which says nothing of the other.
     Sent {
-        /// How many.
+        /// How many messages; 0 when it was a credit message only.
         released: u32,
+    },
+    /// A credit message came: the other end takes more messages.
+    Granted {
+        /// How many more.
+        messages: u32,
     },
     /// The next message came.
     Received(RecvFrame<'end, RECV>),
@@ -167,6 +172,7 @@ impl<'end, const RECV: usize> Event<'end, RECV> {
     pub(super) fn of(event: link::Event<'end, RECV>, names: Names<'end>) -> Self {
         match event {
             link::Event::Sent { released } => Self::Sent { released },
+            link::Event::Granted { messages } => Self::Granted { messages },
             link::Event::Received(frame) => Self::Received(RecvFrame { frame, names }),
             link::Event::Drained(direction) => Self::Drained(direction),
         }

@@ -2,10 +2,12 @@
 //!
 //! # Safety
 //!
-//! This file declares what is relied on; it does nothing.
+//! This file declares what is relied on of an owner, and answers for static storage.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
+
+use bareverbs_core::link::FrameMemory;
 
 /// An owner of memory that a device may read and write.
 ///
@@ -35,4 +37,30 @@ pub unsafe trait Keepalive: Send + Sync {
 pub trait WeakKeepalive: Send + Sync {
     /// The owner, if it lives. It may have another address or size by now: who asks compares.
     fn upgrade(&self) -> Option<Arc<dyn Keepalive>>;
+}
+
+/// Claimed static storage ([`FrameStorage`](bareverbs_core::link::FrameStorage)), or what else frame memory was made of.
+///
+/// ```
+/// use bareverbs_core::link::FrameStorage;
+/// use bareverbs_shell::memory::LocalMemory;
+///
+/// static BYTES: FrameStorage<8192> = FrameStorage::new();
+/// let memory = LocalMemory::new(BYTES.claim().expect("nobody else has it"))?;
+/// assert_eq!(memory.size(), 8192);
+/// drop(memory);
+/// assert!(BYTES.claim().is_some());
+/// # Ok::<(), bareverbs_shell::memory::LocalMemoryError>(())
+/// ```
+// SAFETY: 1: nothing changes them while it is borrowed, and who splits it owns it. 2, 3: frame memory is valid, initialised,
+// exposed and its owner's alone while it lives (`FrameMemory::from_raw_parts`, 1 to 3), and an address is all that this hands
+// out. 4: dropping it gives a claim back, which is a count.
+unsafe impl Keepalive for FrameMemory {
+    fn addr(&self) -> usize {
+        self.as_ptr().addr()
+    }
+
+    fn size(&self) -> usize {
+        self.len_bytes()
+    }
 }

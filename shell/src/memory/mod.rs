@@ -3,7 +3,7 @@
 //! | file | idea |
 //! |---|---|
 //! | `keepalive` | owners: while one lives, its memory stays mapped |
-//! | `owned_bytes`, `claimed_frames`, [`pages`] | owners: boxes and vectors, static storage, pages of our own |
+//! | `owned_bytes`, [`pages`] | owners: boxes and vectors, pages of our own; static storage is one as it is |
 //! | `location` | where memory is, and the seam to what knows device memory |
 //! | `local_memory`, `copies` | the handle, its weak form, its copies |
 //! | `access_lock` and its companions | who may touch the bytes now |
@@ -19,7 +19,6 @@ mod access_lock;
 mod access_lock_loom;
 mod access_lock_wait;
 mod backend;
-mod claimed_frames;
 mod copies;
 mod failure;
 mod host_domain;
@@ -37,7 +36,6 @@ mod view;
 
 pub use access_lock::{AccessLock, DisjointGuard, ExclusiveGuard, ReadGuard};
 pub use backend::{Backend, BackendKind};
-pub use claimed_frames::ClaimedFrames;
 pub use copies::CopyError;
 pub use failure::RegistrationFailure;
 pub use host_domain::{HostDomain, RegisterError};

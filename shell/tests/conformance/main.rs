@@ -5,6 +5,7 @@
 //! device with an active port, on that: one source, the same assertions. In the soft-RoCE guest that is a real kernel's
 //! verbs. (Verbs without endpoints have a suite of their own, `verbs_conformance`.)
 
+mod credits;
 mod endpoints;
 mod leaving;
 mod one_sided;
@@ -30,8 +31,8 @@ fn main() -> ExitCode {
     let system = World::system().map(drop).map_err(told("no RDMA device"));
     let compiler = standin::compiler().map_err(told("no C compiler"));
     let mut trials = Vec::new();
-    let of_endpoints = endpoints::cases().into_iter().chain(leaving::cases()).chain(sleeping::cases());
-    let of_endpoints = of_endpoints.map(|(name, case)| ("endpoints", name, case));
+    let of_endpoints = endpoints::cases().into_iter().chain(credits::cases()).chain(leaving::cases());
+    let of_endpoints = of_endpoints.chain(sleeping::cases()).map(|(name, case)| ("endpoints", name, case));
     let of_one_sided = one_sided::cases().into_iter().map(|(name, case)| ("one_sided", name, case));
     for (group, name, case) in of_endpoints.chain(of_one_sided) {
         for mode in modes() {

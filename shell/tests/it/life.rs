@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use bareverbs_core::link::Immediate;
+use bareverbs_core::link::{CreditMode, Immediate};
 use bareverbs_core::teardown_order::Quiesced;
 use bareverbs_shell::endpoint::{Endpoint, EndpointConfig, EndpointError, EndpointErrorKind, Event, Frames, Waking};
 use bareverbs_shell::objects::report::DropFailure;
@@ -143,6 +143,8 @@ impl Lived {
         self.listed = soft.record().len();
         let context = fabric.open(Some(device))?;
         let config = EndpointConfig::uc("itself").frame_bytes(256).drain_limit(Duration::ZERO).waking(waking);
+        // So that each call is one that is written below.
+        let config = config.credits(CreditMode::Off);
         let mut end = Endpoint::<_, 4, 4>::new(&context, Immediate, config, Frames::Owned)?;
         // The endpoint is the last owner.
         drop(context);

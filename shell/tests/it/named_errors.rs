@@ -5,7 +5,7 @@ use bareverbs_shell::endpoint::{Endpoint, EndpointError, EndpointErrorKind, Even
 use bareverbs_shell::errno::{self, Errno};
 use bareverbs_shell::soft::{Answer, BadWr, Mode, SoftConfig, SoftDevice, SoftFabric};
 
-use crate::world::{World, config, let_sends_complete, patiently};
+use crate::world::{World, let_sends_complete, patiently, without_credits};
 
 type End = Endpoint<Immediate, 4, 4>;
 
@@ -13,7 +13,7 @@ type End = Endpoint<Immediate, 4, 4>;
 fn world(device: &str) -> (World, End, End) {
     let config_of_fabric = SoftConfig::default().devices(vec![SoftDevice::new(device)]).mode(Mode::Prompt);
     let world = World::of_config(config_of_fabric, device);
-    let (a, b) = world.pair(Immediate, &config());
+    let (a, b) = world.pair(Immediate, &without_credits());
     (world, a, b)
 }
 

@@ -180,6 +180,7 @@ fn a_forked_child_makes_no_verbs_call_and_the_parent_goes_on() {
         let frames = FRAMES.claim().expect("nobody else has it");
         let mut end = Endpoint::<_, 4, 4>::new(&context, Immediate, config(), frames).expect("an endpoint");
         let itself = end.destination();
+        end.agree_credits(end.recv_depth()).expect("nothing was sent");
         end.connect(&itself, end.path_mtu()).expect("it is in INIT");
         end.send(8, |_| ()).expect("a healthy link");
         // Registered memory whose release can be seen.

@@ -182,6 +182,7 @@ fn the_jaccl_presets_queue_pair_permits_remote_access_and_its_frames_region_does
         let (soft, context) = recorded(SoftConfig::default());
         let mut end = Endpoint::<_, 32, 32>::new(&context, Immediate, config, Frames::Owned).expect("an endpoint");
         let itself = end.destination();
+        end.agree_credits(end.recv_depth()).expect("nothing was sent");
         end.connect(&itself, end.path_mtu()).expect("it is in INIT");
         let (mut pairs, mut regions, mut psns) = (Vec::new(), Vec::new(), Vec::new());
         for call in soft.record() {

@@ -41,6 +41,7 @@ fn fabric(device: &str) -> (SoftFabric, Arc<DeviceContext>) {
 fn busy(context: &Arc<DeviceContext>, storage: &'static Storage) -> End {
     let mut end = end_over(context, storage).expect("an endpoint");
     let itself = end.destination();
+    end.agree_credits(end.recv_depth()).expect("nothing was sent");
     end.connect(&itself, end.path_mtu()).expect("it is in INIT");
     end.send(8, |_| ()).expect("a healthy link");
     end

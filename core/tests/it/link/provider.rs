@@ -360,6 +360,7 @@ pub(crate) use accept;
 pub enum Seen {
     Sent(u32),
     Received { payload: Vec<u8>, sequence: Option<u32>, wr_id: u64 },
+    Granted(u32),
     Drained(bareverbs_core::link::Direction),
     Error(bareverbs_core::link::LinkError),
 }
@@ -376,6 +377,7 @@ impl Seen {
                 sequence: frame.sequence().map(Sequence::number),
                 wr_id: frame.wr_id().raw(),
             },
+            Ok(Event::Granted { messages }) => Self::Granted(messages),
             Ok(Event::Drained(direction)) => Self::Drained(direction),
             Err(error) => Self::Error(error),
         }

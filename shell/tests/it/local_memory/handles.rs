@@ -13,8 +13,8 @@ use bareverbs_core::link::FrameStorage;
 use bareverbs_core::view::{DeviceName, KeyedRange};
 use bareverbs_shell::memory::pages::Pages;
 use bareverbs_shell::memory::{
-    Backend, ClaimedFrames, Keepalive, LocalMemory, LocalMemoryError, OwnedBytes, PLACEHOLDER_HOST_BYTES_PER_S,
-    Registered, UpgradeError, View, ViewGuard, WeakKeepalive,
+    Backend, Keepalive, LocalMemory, LocalMemoryError, OwnedBytes, PLACEHOLDER_HOST_BYTES_PER_S, Registered,
+    UpgradeError, View, ViewGuard, WeakKeepalive,
 };
 
 use super::{content, device, fake_failure, fake_view, host_memory};
@@ -26,7 +26,7 @@ fn boxes_vectors_static_storage_and_pages_are_memory_that_can_be_read_and_writte
     let owners: [(LocalMemory, usize); 4] = [
         (LocalMemory::new(OwnedBytes::from(vec![0; 100])).expect("host memory"), 100),
         (LocalMemory::new(OwnedBytes::from(vec![0; 7].into_boxed_slice())).expect("host memory"), 7),
-        (LocalMemory::new(ClaimedFrames::from(storage)).expect("host memory"), 8192),
+        (LocalMemory::new(storage).expect("host memory"), 8192),
         (LocalMemory::new(Pages::new(1).expect("a page")).expect("host memory"), 4096),
     ];
     for (memory, least) in owners {

@@ -7,6 +7,10 @@
 
 mod copies;
 mod handles;
+mod host_domain;
+mod late_writes;
+mod refusals;
+mod register_races;
 mod registrations;
 mod twin;
 mod worked_values;
