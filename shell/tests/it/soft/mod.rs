@@ -10,7 +10,7 @@ mod faults;
 mod misuse;
 mod one_sided;
 #[path = "../../raw/mod.rs"]
-mod raw;
+pub mod raw;
 mod reliable;
 mod thunderbolt;
 mod worlds;
