@@ -242,5 +242,4 @@ impl<const N: usize> Books<N> {
 }
 
 #[cfg(test)]
-#[path = "books_tests.rs"]
 mod tests;

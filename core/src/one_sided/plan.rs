@@ -277,5 +277,4 @@ const fn largest_part(max_message_bytes: u32) -> u32 {
 }
 
 #[cfg(test)]
-#[path = "plan_tests.rs"]
 mod tests;

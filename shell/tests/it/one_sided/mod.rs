@@ -3,3 +3,4 @@
 mod faults;
 mod late;
 mod meeting;
+mod refused_posts;
