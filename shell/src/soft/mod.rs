@@ -36,19 +36,27 @@
 //! ```
 
 mod async_events;
+mod bindings;
 mod bytes;
 mod c_objects;
 mod channels;
 mod completion;
 mod config;
 mod device;
+mod dma_buf;
 mod engine;
 mod entry;
 mod errno;
+#[cfg(target_os = "linux")]
+#[expect(dead_code, reason = "the CUDA stand-in, which makes exports, is not there yet")]
+mod exports;
 mod fabric;
 mod handles;
+mod indirect_keys;
 mod landing;
+mod mapping;
 mod message_faults;
+mod mlx5;
 mod objects;
 mod one_sided;
 mod pairs;
@@ -69,6 +77,7 @@ mod table;
 mod work_queue;
 mod worlds;
 
+pub use bindings::BindingFault;
 pub use config::{Mode, Record, SoftConfig, SoftError};
 pub use device::{GidSlot, Limits, SoftDevice, SoftPort};
 pub use entry::stray_misuse;

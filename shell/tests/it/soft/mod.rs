@@ -5,8 +5,11 @@
 
 mod adversary;
 mod async_events;
+#[cfg(target_os = "linux")]
+mod dma_buf;
 mod every_order;
 mod faults;
+mod keys;
 mod misuse;
 #[path = "../../raw/mod.rs"]
 mod raw;
