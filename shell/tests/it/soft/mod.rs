@@ -6,6 +6,10 @@
 mod adversary;
 mod async_events;
 #[cfg(target_os = "linux")]
+mod cuda;
+#[cfg(target_os = "linux")]
+mod cuda_to_key;
+#[cfg(target_os = "linux")]
 mod dma_buf;
 mod every_order;
 mod faults;
