@@ -1,5 +1,8 @@
-//! What the example programs share: how a fabric is chosen on the command line.
+//! What the example programs share: how a fabric is chosen on the command line, and what others' tools say over TCP.
 
+pub mod tool_address;
+
+use bareverbs_core::link::CreditMode;
 use bareverbs_shell::{Error, Fabric};
 use clap::ValueEnum;
 
@@ -24,6 +27,24 @@ impl FabricChoice {
             Self::Best => Fabric::best(),
             Self::System => Fabric::system(),
             Self::Soft => Fabric::soft(),
+        }
+    }
+}
+
+/// Whether the ends grant each other credits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum CreditChoice {
+    /// An end sends what the other one has posted receives for.
+    On,
+    /// An end sends as it likes.
+    Off,
+}
+
+impl From<CreditChoice> for CreditMode {
+    fn from(choice: CreditChoice) -> Self {
+        match choice {
+            CreditChoice::On => Self::On,
+            CreditChoice::Off => Self::Off,
         }
     }
 }

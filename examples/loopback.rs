@@ -8,18 +8,23 @@
 //! 1. Static storage is claimed, one piece for each end: a device may write to it at any time, so nobody else may have it.
 //! 2. Each end is made: domain, completion queue, queue pair, region over its frames, INIT.
 //! 3. The ends learn of each other and connect: RTR, receives posted, RTS.
-//! 4. Frames stream with a window: never more than `--window` unanswered, so that no message finds no receive posted.
+//! 4. Frames stream, each end as far as the other has granted credits (`--credits on`), so that no message finds no
+//!    receive posted. `--window` caps what is unanswered; without credits (`--credits off`) that alone does it.
 //! 5. The ends are closed, and what was done is held against the required order.
+//!
+//! `--sweep` does that for every pair of ring length and window, with both carriers, `--frames` in all each way.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use bareverbs_core::connect::QueuePairConfig;
-use bareverbs_core::link::{Carrier, Event, FrameStorage, Header, Immediate};
+use bareverbs_core::link::{Carrier, CreditMode, FrameStorage, Header, Immediate, SendError};
 use bareverbs_core::teardown_order;
 use bareverbs_core::verbs::LinkLayer;
-use bareverbs_examples::FabricChoice;
-use bareverbs_shell::endpoint::{Endpoint, EndpointConfig, Teardown, connect_pair};
+use bareverbs_examples::{CreditChoice, FabricChoice};
+use bareverbs_shell::endpoint::{Endpoint, EndpointConfig, EndpointErrorKind, Event, Frames, Teardown, connect_pair};
+use bareverbs_shell::objects::DeviceContext;
 use bareverbs_shell::{Relax, Wait};
 use clap::{Parser, ValueEnum};
 use hdrhistogram::Histogram;
@@ -43,7 +48,7 @@ enum CarrierChoice {
 }
 
 /// Streams checked frames between two endpoints of this process.
-#[derive(Parser)]
+#[derive(Clone, Parser)]
 struct Options {
     /// Which fabric to use.
     #[arg(long, value_enum, default_value = "best")]
@@ -60,12 +65,18 @@ struct Options {
     /// Payload bytes of a frame: 8 to 65472.
     #[arg(long, default_value_t = 4096)]
     size: usize,
-    /// Frames that may be unanswered each way: 1 to 32.
-    #[arg(long, default_value_t = 16)]
-    window: u64,
+    /// Frames that may be unanswered each way: 1 to 32; 16 without credits, else no limit but those.
+    #[arg(long)]
+    window: Option<u64>,
+    /// Whether the ends grant each other credits; by default what the link layer suggests.
+    #[arg(long, value_enum)]
+    credits: Option<CreditChoice>,
     /// How a frame's number travels; by default what the link layer allows.
     #[arg(long, value_enum)]
     carrier: Option<CarrierChoice>,
+    /// Stream with rings of 2 to 32 frames, windows of 1, half a ring and none, and both carriers; the frames are shared out.
+    #[arg(long, conflicts_with_all = ["window", "carrier"])]
+    sweep: bool,
     /// Seconds without any completion after which the run fails.
     #[arg(long, default_value_t = 10)]
     patience: u64,
@@ -74,7 +85,7 @@ struct Options {
 fn main() -> anyhow::Result<()> {
     let options = Options::parse();
     ensure!((8..=MAX_FRAME - 64).contains(&options.size), "--size must be 8 to {}", MAX_FRAME - 64);
-    ensure!((1..=RING as u64).contains(&options.window), "--window must be 1 to {RING}");
+    ensure!(options.window.is_none_or(|window| (1..=RING as u64).contains(&window)), "--window must be 1 to {RING}");
     let fabric = options.fabric.make()?;
     println!("fabric {}: {}", fabric.kind(), fabric.reason());
     let device = fabric.open(options.device.as_deref())?;
@@ -85,31 +96,70 @@ fn main() -> anyhow::Result<()> {
         _ => CarrierChoice::Immediate,
     });
     println!("device {}, {link_layer:?}, carrier {carrier:?}", device.name());
+    if options.sweep {
+        return sweep(&options, &device);
+    }
+    let storage_a = FRAMES_A.claim().context("storage of end a is claimed once")?;
+    let storage_b = FRAMES_B.claim().context("storage of end b is claimed once")?;
+    let storage = [storage_a, storage_b].map(Frames::Static);
     match carrier {
-        CarrierChoice::Immediate => run(&options, &device, Immediate),
-        CarrierChoice::Header => run(&options, &device, Header::<64>::new()),
+        CarrierChoice::Immediate => run::<_, RING>(&options, &device, Immediate, storage),
+        CarrierChoice::Header => run::<_, RING>(&options, &device, Header::<64>::new(), storage),
     }
 }
 
-type End<C> = Endpoint<C, RING, RING>;
+/// Runs with every ring length, window and carrier.
+fn sweep(options: &Options, device: &Arc<DeviceContext>) -> anyhow::Result<()> {
+    const RUNS: u64 = 5 * 3 * 2;
+    let began = Instant::now();
+    let mut runs = 0;
+    macro_rules! rings {
+        ($($ring:literal)*) => { $(
+            for window in [Some(1), Some($ring / 2), None] {
+                let options = Options { window, frames: options.frames.div_ceil(RUNS), ..options.clone() };
+                run::<_, $ring>(&options, device, Immediate, [Frames::Owned, Frames::Owned])?;
+                run::<_, $ring>(&options, device, Header::<64>::new(), [Frames::Owned, Frames::Owned])?;
+                runs += 2;
+            }
+        )* };
+    }
+    rings!(2 4 8 16 32);
+    ensure!(runs == RUNS, "{runs} runs");
+    let frames = 2 * RUNS * options.frames.div_ceil(RUNS);
+    println!("result frames={frames} lost=0 corrupt=0 seconds={:.3}", began.elapsed().as_secs_f64());
+    Ok(())
+}
 
-fn run<C: Carrier>(
+type End<C, const N: usize> = Endpoint<C, N, N>;
+
+fn run<C: Carrier, const N: usize>(
     options: &Options,
-    device: &std::sync::Arc<bareverbs_shell::objects::DeviceContext>,
+    device: &Arc<DeviceContext>,
     carrier: C,
+    storage: [Frames; 2],
 ) -> anyhow::Result<()> {
     let frame_bytes = (options.size + C::ROOM_BYTES as usize).next_multiple_of(4096) as u32;
-    let config =
-        |peer| EndpointConfig::uc(peer).frame_bytes(frame_bytes).queue_pair(QueuePairConfig::uc().port(options.port));
-    let storage_a = FRAMES_A.claim().context("storage of end a is claimed once")?;
-    let storage_b = FRAMES_B.claim().context("storage of end b is claimed once")?;
-    let mut a: End<C> = Endpoint::new(device, carrier, config("end b"), storage_a)?;
-    let mut b: End<C> = Endpoint::new(device, carrier, config("end a"), storage_b)?;
+    let queue_pair = QueuePairConfig::uc().port(options.port);
+    let config = |peer| {
+        let config = EndpointConfig::uc(peer).frame_bytes(frame_bytes).queue_pair(queue_pair);
+        match options.credits {
+            Some(credits) => config.credits(credits.into()),
+            None => config,
+        }
+    };
+    let [storage_a, storage_b] = storage;
+    let mut a: End<C, N> = Endpoint::new(device, carrier, config("end b"), storage_a)?;
+    let mut b: End<C, N> = Endpoint::new(device, carrier, config("end a"), storage_b)?;
     connect_pair(&mut a, &mut b)?;
     println!("a: {}", a.destination());
     println!("b: {}", b.destination());
 
-    let mut stream = Stream::new(options)?;
+    let window = options.window.unwrap_or(match a.credit_mode() {
+        CreditMode::On => N as u64,
+        CreditMode::Off => N as u64 / 2,
+    });
+    println!("carrier {:?}, rings of {N}, credits {:?}, window {window}", C::CARRIER, a.credit_mode());
+    let mut stream = Stream::new(options, window)?;
     let began = Instant::now();
     stream.run(&mut a, &mut b)?;
     let seconds = began.elapsed().as_secs_f64();
@@ -126,6 +176,7 @@ fn run<C: Carrier>(
 /// A stream both ways, and what was seen of it.
 struct Stream<'options> {
     options: &'options Options,
+    window: u64,
     progress: ProgressBar,
     latency_ns: Histogram<u64>,
     began: Instant,
@@ -140,15 +191,15 @@ struct Way {
 }
 
 impl<'options> Stream<'options> {
-    fn new(options: &'options Options) -> anyhow::Result<Self> {
+    fn new(options: &'options Options, window: u64) -> anyhow::Result<Self> {
         // Drawn on a terminal only; elsewhere it draws nothing.
         let progress = ProgressBar::new(2 * options.frames);
         progress.set_style(ProgressStyle::with_template("{bar:40} {pos}/{len} frames, {per_sec}, {eta} left")?);
         let latency_ns = Histogram::new_with_bounds(1, 60_000_000_000, 3)?;
-        Ok(Self { options, progress, latency_ns, began: Instant::now(), ways: [Way::default(); 2] })
+        Ok(Self { options, window, progress, latency_ns, began: Instant::now(), ways: [Way::default(); 2] })
     }
 
-    fn run<C: Carrier>(&mut self, a: &mut End<C>, b: &mut End<C>) -> anyhow::Result<()> {
+    fn run<C: Carrier, const N: usize>(&mut self, a: &mut End<C, N>, b: &mut End<C, N>) -> anyhow::Result<()> {
         let patience = Duration::from_secs(self.options.patience);
         let mut last_progress = Instant::now();
         while self.ways.iter().any(|way| way.received < self.options.frames) {
@@ -176,16 +227,22 @@ impl<'options> Stream<'options> {
         self.ways.iter().map(|way| way.sent + way.received).sum()
     }
 
-    /// Sends what the window allows. The last of a burst is signalled, so that no frame stays out for want of a signal.
-    fn send<C: Carrier>(&mut self, way: usize, end: &mut End<C>) -> anyhow::Result<()> {
-        let Options { frames, window, size, .. } = *self.options;
+    /// Sends what credits and window allow. The last of a burst is signalled, so that no frame stays out for want of a
+    /// signal: the last one that has a place or credit is by itself.
+    fn send<C: Carrier, const N: usize>(&mut self, way: usize, end: &mut End<C, N>) -> anyhow::Result<()> {
+        let (window, &Options { frames, size, .. }) = (self.window, self.options);
         loop {
             let Way { sent, received } = self.ways[way];
-            if sent == frames || sent - received == window || end.outstanding().sends as usize == RING {
+            if sent == frames || sent - received == window {
                 return Ok(());
             }
             let now_ns = self.began.elapsed().as_nanos() as u64;
-            let mut frame = end.next_frame()?;
+            let mut frame = match end.next_frame() {
+                Ok(frame) => frame,
+                // Later: the other end has yet to post receives, or this one to take completions.
+                Err(error) if is_not_now(&error.kind) => return Ok(()),
+                Err(error) => return Err(error.into()),
+            };
             fill(&mut frame.payload_mut()[..size], way, sent, now_ns);
             if sent + 1 == frames || sent + 1 - received == window {
                 frame.post(size)?;
@@ -197,8 +254,8 @@ impl<'options> Stream<'options> {
     }
 
     /// Takes what came, checks every byte, and posts the frames again.
-    fn receive<C: Carrier>(&mut self, way: usize, end: &mut End<C>) -> anyhow::Result<()> {
-        let Self { options, progress, latency_ns, began, ways } = self;
+    fn receive<C: Carrier, const N: usize>(&mut self, way: usize, end: &mut End<C, N>) -> anyhow::Result<()> {
+        let Self { options, progress, latency_ns, began, ways, .. } = self;
         let mut outcome = Ok(());
         end.poll(|event| {
             if let Event::Received(frame) = event
@@ -220,7 +277,7 @@ impl<'options> Stream<'options> {
     }
 
     /// Waits until the last sends have completed.
-    fn settle<C: Carrier>(&self, end: &mut End<C>, patience: Duration) -> anyhow::Result<()> {
+    fn settle<C: Carrier, const N: usize>(&self, end: &mut End<C, N>, patience: Duration) -> anyhow::Result<()> {
         while end.outstanding().sends > 0 {
             end.wait(&Wait::at_most(patience), |_| {})?;
         }
@@ -239,6 +296,10 @@ impl<'options> Stream<'options> {
             println!("latency p{percentile}: {us:.1} us");
         }
     }
+}
+
+fn is_not_now(kind: &EndpointErrorKind) -> bool {
+    matches!(kind, EndpointErrorKind::Send(SendError::Full { .. } | SendError::NoCredit { .. }, _))
 }
 
 /// Fills a payload: when it was sent, then a pattern that depends on direction, number and place.

@@ -1,10 +1,10 @@
 //! The access lock in both forms, beside `parking_lot::RwLock` and the twin of a mutex and a condition variable.
 
-use std::sync::Barrier;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use bareverbs_benches::lock_loops::{CondvarLock, ThreeModes, disjoint_pairs, exclusive_pairs, read_pairs};
+use bareverbs_benches::lock_loops::{
+    CondvarLock, ThreeModes, disjoint_pairs, exclusive_pairs, read_pairs, two_threads,
+};
 use bareverbs_benches::timing::{by_blocks, time};
 use bareverbs_core::access::SpinAccessLock;
 use bareverbs_shell::memory::AccessLock;
@@ -23,22 +23,9 @@ fn alone<L: ThreeModes>(pairs: Pairs<L>, n: u64) -> Duration {
     by_blocks(n, BLOCK, || time(|| pairs(&lock, BLOCK)))
 }
 
-/// The time in which two threads do `n` pairs each on one lock: the longer of theirs. Not by blocks: what they do to each
-/// other is not the same in each.
+/// The time in which two threads do `n` pairs each on one lock.
 fn two<L: ThreeModes>(pairs: Pairs<L>, n: u64) -> Duration {
-    let lock = L::default();
-    let together = Barrier::new(2);
-    thread::scope(|scope| {
-        let threads = [(); 2].map(|()| {
-            scope.spawn(|| {
-                together.wait();
-                let start = Instant::now();
-                assert_eq!(pairs(&lock, n), n, "all got in");
-                start.elapsed()
-            })
-        });
-        threads.map(|thread| thread.join().expect("a thread that pairs")).into_iter().max().unwrap_or_default()
-    })
+    two_threads(&L::default(), pairs, n)
 }
 
 /// One benchmark for each lock, side by side.

@@ -2,44 +2,23 @@
 //!
 //! Time is taken of blocks of as much as a ring holds; what fills it before or empties it after is not timed.
 
-use std::hint::black_box;
 use std::time::Duration;
 
 use bareverbs_benches::c_side::{CSide, Compiled, Work};
-use bareverbs_benches::provider::Provider;
-use bareverbs_benches::sides::{Around, BATCH, Bare, InC, Side};
-use bareverbs_benches::timing::{by_blocks, time};
+use bareverbs_benches::provider::{For, Provider};
+use bareverbs_benches::sides::{Bare, InC, Side};
+use bareverbs_benches::timed_blocks::{FRAMES, block, block_rounds, fill_if_it_stays_full};
+use bareverbs_benches::timing::by_blocks;
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, criterion_group, criterion_main};
 
-/// Frames of a ring: as C's has (`build.rs`).
-const FRAMES: usize = 1024;
-
-/// Rounds that use up, or fill, a ring.
-fn block_rounds(work: Work) -> u64 {
-    match work {
-        Work::Chain | Work::FillAndPostChain | Work::PollSends | Work::PollReceives => FRAMES as u64 / BATCH,
-        _ => FRAMES as u64,
-    }
-}
-
 /// The time of `iters` rounds.
 fn time_of(side: &mut impl Side, work: Work, iters: u64) -> Duration {
-    let (rounds, around) = (block_rounds(work), Around::of(work));
-    // A ring that is posted again as it is polled stays full.
-    let stays_full = work == Work::PollAndRepost;
-    by_blocks(iters, rounds, || {
-        assert!(stays_full || around.before(side, FRAMES as u64), "{work:?}: the ring could not be filled");
-        let elapsed = time(|| side.run(black_box(work), rounds));
-        assert!(around.after(side, FRAMES as u64), "{work:?}: the ring could not be emptied");
-        elapsed
-    })
+    by_blocks(iters, block_rounds(work), || block(side, work))
 }
 
 fn bench(group: &mut BenchmarkGroup<'_, WallTime>, name: &str, side: &mut impl Side, work: Work) {
-    if work == Work::PollAndRepost {
-        assert!(Around::of(work).before(side, FRAMES as u64), "the ring could not be filled");
-    }
+    fill_if_it_stays_full(side, work);
     group.bench_function(name, |bencher| bencher.iter_custom(|iters| time_of(side, work, iters)));
 }
 
@@ -58,17 +37,18 @@ const GROUPS: &[Group] = &[
 ];
 
 fn link(criterion: &mut Criterion) {
-    let mut provider = Provider::take().expect("one provider");
+    let mut provider = Provider::take(For::Ours).expect("one provider");
+    let mut for_c = Provider::take(For::C).expect("one provider");
     let mut c = CSide::take(Compiled::Timed).expect("one C side");
     let mut group = criterion.benchmark_group("raw prepared call");
     bench(&mut group, "ours", &mut Bare::<FRAMES>::start(&mut provider), Work::Raw);
-    bench(&mut group, "c", &mut InC::start(&mut c, &mut provider), Work::Raw);
+    bench(&mut group, "c", &mut InC::start(&mut c, &mut for_c), Work::Raw);
     group.finish();
     for (name, ours, theirs) in GROUPS {
         let mut group = criterion.benchmark_group(*name);
         bench(&mut group, "ours", &mut provider.link::<FRAMES>(), *ours);
         for (side, work) in *theirs {
-            bench(&mut group, side, &mut InC::start(&mut c, &mut provider), *work);
+            bench(&mut group, side, &mut InC::start(&mut c, &mut for_c), *work);
         }
         group.finish();
     }

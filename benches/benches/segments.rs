@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use bareverbs_benches::segment_loops::{
-    locked_map, look_ups, map_walks, nth_parts, part_counts, requests, table, tebibyte, walked_parts,
+    Lie, REQUESTS, locked_map, look_ups, map_walks, nth_parts, part_counts, requests, segments, table, tebibyte,
+    walked_parts,
 };
 use bareverbs_benches::timing::{by_blocks, time};
 use criterion::{Criterion, criterion_group, criterion_main};
 
 /// Rounds of one block: parts, look-ups (enough to meet all of a table), walks over a map.
 const BLOCK: u64 = 1000;
-const LOOK_UPS: u64 = 8192;
+const LOOK_UPS: u64 = REQUESTS as u64;
 const WALKS: u64 = 64;
 
 fn parts(criterion: &mut Criterion) {
@@ -27,16 +28,21 @@ fn parts(criterion: &mut Criterion) {
 
 fn look_up(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("look-up");
-    group.bench_function("making the request", |b| {
-        b.iter_custom(|n| by_blocks(n, LOOK_UPS, || time(|| requests(4096, LOOK_UPS))))
-    });
     for len in [1, 64, 1024, 4096] {
-        let (table, map) = (table(len), locked_map(len));
+        let segments = segments(Lie::Evenly, len);
+        let (table, map, requests) = (table(&segments), locked_map(&segments), requests(&segments));
         group.bench_function(format!("table of {len}"), |b| {
-            b.iter_custom(|n| by_blocks(n, LOOK_UPS, || time(|| look_ups(&table, LOOK_UPS))))
+            b.iter_custom(|n| by_blocks(n, LOOK_UPS, || time(|| look_ups(&table, &requests, LOOK_UPS))))
         });
         group.bench_function(format!("map of {len}, walked"), |b| {
-            b.iter_custom(|n| by_blocks(n, WALKS, || time(|| map_walks(&map, WALKS))))
+            b.iter_custom(|n| by_blocks(n, WALKS, || time(|| map_walks(&map, &requests, WALKS))))
+        });
+    }
+    for (name, lie) in [("table of 4096, mixed", Lie::Mixed), ("table of 4096, far apart", Lie::FarApart)] {
+        let segments = segments(lie, 4096);
+        let (table, requests) = (table(&segments), requests(&segments));
+        group.bench_function(name, |b| {
+            b.iter_custom(|n| by_blocks(n, LOOK_UPS, || time(|| look_ups(&table, &requests, LOOK_UPS))))
         });
     }
     group.finish();

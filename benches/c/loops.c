@@ -20,9 +20,9 @@ APART void start(struct twin *t)
 	uint64_t addr = (uintptr_t)memory;
 
 	memset(t, 0, sizeof *t);
-	t->qp = provider_qp();
-	t->tx = (struct ring_state){ 1ull << 32, 0, LEN, 16, FRAME_BYTES, provider_send_cq(), t->qp->qp_num };
-	t->rx = (struct ring_state){ RECEIVE_BIT | 2ull << 32, 0, LEN, 1, FRAME_BYTES, provider_recv_cq(), t->qp->qp_num };
+	t->qp = provider_qp(IN_C);
+	t->tx = (struct ring_state){ 1ull << 32, 0, LEN, 16, FRAME_BYTES, provider_send_cq(IN_C), t->qp->qp_num };
+	t->rx = (struct ring_state){ RECEIVE_BIT | 2ull << 32, 0, LEN, 1, FRAME_BYTES, provider_recv_cq(IN_C), t->qp->qp_num };
 	t->signal_every = 16;
 	t->room_bytes = FRAME_BYTES;
 	t->plain = !t->whole_frames && !t->inline_limit_bytes;
@@ -148,24 +148,24 @@ static inline __attribute__((always_inline)) uint64_t poll_16(struct twin *t, st
 APART uint64_t poll_sends(struct twin *t, uint64_t n, size_t bytes)
 {
 	(void)bytes;
-	return poll_16(t, provider_send_cq(), n, SENT, 0);
+	return poll_16(t, provider_send_cq(IN_C), n, SENT, 0);
 }
 
 APART uint64_t poll_receives(struct twin *t, uint64_t n, size_t bytes)
 {
 	(void)bytes;
-	return poll_16(t, provider_recv_cq(), n, RECEIVED, 0);
+	return poll_16(t, provider_recv_cq(IN_C), n, RECEIVED, 0);
 }
 
 APART uint64_t poll_and_repost(struct twin *t, uint64_t n, size_t bytes)
 {
 	(void)bytes;
-	return poll_16(t, provider_recv_cq(), n, RECEIVED, 1);
+	return poll_16(t, provider_recv_cq(IN_C), n, RECEIVED, 1);
 }
 
 APART uint64_t poll_empty(struct twin *t, uint64_t n, size_t bytes)
 {
-	struct ibv_cq *cq = provider_send_cq();
+	struct ibv_cq *cq = provider_send_cq(IN_C);
 	_Alignas(64) struct ibv_wc wc[16];
 	uint64_t sum = 0;
 	(void)bytes;

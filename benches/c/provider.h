@@ -88,14 +88,17 @@ static inline int ibv_poll_cq(struct ibv_cq *cq, int num_entries, struct ibv_wc 
 	return cq->context->ops.poll_cq(cq, num_entries, wc);
 }
 
+/* The provider's objects are there once for each side: ours, C's, another library's. */
+enum side { OURS, IN_C, PEER, WORLDS };
+
 /* Forgets what was posted. The first post after it is remembered, and polls answer completions from there on, in order. */
-void provider_start(void);
+void provider_start(int side);
 /* What polls answer from now on, as many as there is room for: nothing after a start. */
 enum answers { NOTHING, SENDS, RECEIVES };
-void provider_answer(enum answers answers);
+void provider_answer(int side, enum answers answers);
 
-struct ibv_context *provider_context(void);
-struct ibv_qp *provider_qp(void);
-struct ibv_cq *provider_send_cq(void);
-struct ibv_cq *provider_recv_cq(void);
+struct ibv_context *provider_context(int side);
+struct ibv_qp *provider_qp(int side);
+struct ibv_cq *provider_send_cq(int side);
+struct ibv_cq *provider_recv_cq(int side);
 #endif

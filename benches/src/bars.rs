@@ -79,9 +79,10 @@ pub const ROWS: &[Row] = &[
     row("parking lock, exclusive: parking_lot write", "parking/exclusive", "parking_lot/write", Bar::Above(0.0)),
     alone("parts of 1 TiB, count", "part-count", Bar::Count(50.0)),
     alone("parts of 1 TiB, the n-th", "nth-part", Bar::Count(50.0)),
-    alone("(making a request to look up)", "requests", Bar::Shown),
     alone("look-up among 1", "look-up/1", Bar::Shown),
     row("look-up among 64: among 1", "look-up/64", "look-up/1", Bar::Shown),
     row("look-up among 1024: among 1", "look-up/1024", "look-up/1", Bar::Shown),
     row("look-up among 4096: among 1", "look-up/4096", "look-up/1", Bar::Times(3.0)),
+    row("look-up among 4096, mixed: among 1", "look-up/4096 mixed", "look-up/1", Bar::Times(3.0)),
+    row("look-up among 4096, far apart: among 1", "look-up/4096 far apart", "look-up/1", Bar::Shown),
 ];

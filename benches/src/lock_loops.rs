@@ -1,6 +1,8 @@
 //! Uncontended pairs of enter and leave: our locks, `parking_lot`'s, and the twin that a mutex and a condition variable make.
 
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Barrier, Condvar, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use bareverbs_core::access::SpinAccessLock;
 use bareverbs_shell::memory::AccessLock;
@@ -158,4 +160,23 @@ pub fn disjoint_pairs<L: ThreeModes>(lock: &L, n: u64) -> u64 {
 #[inline(never)]
 pub fn exclusive_pairs<L: ThreeModes>(lock: &L, n: u64) -> u64 {
     (0..n).map(|_| u64::from(lock.exclusive(|| ()).is_some())).sum()
+}
+
+/// The time in which two threads do `n` pairs each on one lock: the longer of theirs.
+///
+/// # Panics
+/// If one does not get in.
+pub fn two_threads<L: ThreeModes>(lock: &L, pairs: fn(&L, u64) -> u64, n: u64) -> Duration {
+    let together = Barrier::new(2);
+    thread::scope(|scope| {
+        let threads = [(); 2].map(|()| {
+            scope.spawn(|| {
+                together.wait();
+                let start = Instant::now();
+                assert_eq!(pairs(lock, n), n, "all got in");
+                start.elapsed()
+            })
+        });
+        threads.map(|thread| thread.join().expect("a thread that pairs")).into_iter().max().unwrap_or_default()
+    })
 }

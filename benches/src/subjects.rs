@@ -6,8 +6,8 @@ use parking_lot::RwLock;
 
 use crate::c_side::{CSide, Compiled, Work};
 use crate::lock_loops::{ThreeModes, disjoint_pairs, exclusive_pairs, read_pairs};
-use crate::provider::Provider;
-use crate::segment_loops as segments;
+use crate::provider::{For, Provider};
+use crate::segment_loops::{self as segments, Lie};
 use crate::sides::{Around, Bare, InC, Side};
 
 /// Frames of a ring where instructions are counted: more than any count posts, so that posts need no polls between.
@@ -40,7 +40,7 @@ subjects! {
     "c/poll-receives" => |n| in_c(Work::PollReceives, n),
     "c/poll-and-repost" => |n| in_c(Work::PollAndRepost, n),
     "c/poll-empty" => |n| in_c(Work::PollEmpty, n),
-    "raw" => |n| rounds(&mut Bare::<FRAMES>::start(&mut provider()), Work::Raw, n),
+    "raw" => |n| rounds(&mut Bare::<FRAMES>::start(&mut provider(For::Ours)), Work::Raw, n),
     "post" => |n| ours(Work::Post, n),
     "post-more" => |n| ours(Work::PostMore, n),
     "chain" => |n| ours(Work::Chain, n),
@@ -59,24 +59,30 @@ subjects! {
     "parking_lot/write" => exclusive::<RwLock<()>>,
     "part-count" => |n| segments::part_counts(segments::tebibyte(), n),
     "nth-part" => |n| segments::nth_parts(segments::tebibyte(), n),
-    "requests" => |n| segments::requests(4096, n),
-    "look-up/1" => |n| segments::look_ups(&segments::table(1), n),
-    "look-up/64" => |n| segments::look_ups(&segments::table(64), n),
-    "look-up/1024" => |n| segments::look_ups(&segments::table(1024), n),
-    "look-up/4096" => |n| segments::look_ups(&segments::table(4096), n),
+    "look-up/1" => |n| look_ups(Lie::Evenly, 1, n),
+    "look-up/64" => |n| look_ups(Lie::Evenly, 64, n),
+    "look-up/1024" => |n| look_ups(Lie::Evenly, 1024, n),
+    "look-up/4096" => |n| look_ups(Lie::Evenly, 4096, n),
+    "look-up/4096 mixed" => |n| look_ups(Lie::Mixed, 4096, n),
+    "look-up/4096 far apart" => |n| look_ups(Lie::FarApart, 4096, n),
 }
 
-fn provider() -> Provider {
-    Provider::take().expect("a process runs one subject")
+fn look_ups(lie: Lie, len: usize, n: u64) -> u64 {
+    let lie = segments::segments(lie, len);
+    segments::look_ups(&segments::table(&lie), &segments::requests(&lie), n)
+}
+
+fn provider(side: For) -> Provider {
+    Provider::take(side).expect("a process runs one subject")
 }
 
 fn in_c(work: Work, n: u64) -> u64 {
     let mut c = CSide::take(Compiled::Counted).expect("a process runs one subject");
-    rounds(&mut InC::start(&mut c, &mut provider()), work, n)
+    rounds(&mut InC::start(&mut c, &mut provider(For::C)), work, n)
 }
 
 fn ours(work: Work, n: u64) -> u64 {
-    rounds(&mut provider().link::<FRAMES>(), work, n)
+    rounds(&mut provider(For::Ours).link::<FRAMES>(), work, n)
 }
 
 fn rounds(side: &mut impl Side, work: Work, n: u64) -> u64 {

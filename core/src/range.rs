@@ -125,6 +125,16 @@ impl AddressRange {
 }
 
 /// A place inside a range: where it starts, counted from the range's base, and how long it is.
+///
+/// ```
+/// use bareverbs_core::range::{AddressRange, Span};
+///
+/// let segment = AddressRange::new(0x10_0000_0000, 0x10_0000).unwrap();
+/// let tensor = segment.part(Span { offset_bytes: 0x1000, len_bytes: 0x200 }).unwrap();
+/// assert_eq!(tensor.base(), 0x10_0000_1000);
+/// assert_eq!(segment.offset_of(tensor.base()), Some(0x1000));
+/// assert_eq!(segment.part(Span { offset_bytes: 0x10_0000, len_bytes: 1 }), None); // one byte too far
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Span {

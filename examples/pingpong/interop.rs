@@ -4,7 +4,7 @@
 //!
 //! | who | what |
 //! |---|---|
-//! | client | 52 bytes: `LID:QPN:PSN:GID` in hex of 4, 6, 6 and 32 digits, and a NUL; no newline |
+//! | client | its address, 52 bytes ([`tool_address`](bareverbs_examples::tool_address)) |
 //! | server | connects its queue pair, then the same of its own |
 //! | client | `done` and a NUL, 5 bytes, and then connects its queue pair |
 //!
@@ -22,9 +22,9 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use bareverbs_core::connect::{Destination, Psn};
+use bareverbs_core::connect::Destination;
 use bareverbs_core::link::Raw;
-use bareverbs_core::verbs::Gid;
+use bareverbs_examples::tool_address::{self, ADDRESS_BYTES};
 use bareverbs_shell::exchange::{Channel, Listener};
 
 use crate::rounds::{self, Payloads, Report, Way};
@@ -34,8 +34,6 @@ use crate::{End, Options, Role};
 pub(crate) const MTU_BYTES: u32 = 1024;
 /// What a tool's client fills its buffer with.
 const FIRST_BYTE: u8 = 0x7b;
-/// Length of an address on the wire, its NUL included.
-const ADDRESS_BYTES: usize = 52;
 const DONE: &[u8; 5] = b"done\0";
 
 /// Connects to a tool and runs the rounds with it.
@@ -48,7 +46,7 @@ pub(crate) fn run(options: &Options, end: &mut End<Raw>, role: Role) -> anyhow::
             let remote = receive_address(&mut stream)?;
             // Before the answer: the client begins as soon as it has it.
             end.connect(&remote, end.path_mtu())?;
-            stream.write_all(&address(&end.destination()))?;
+            stream.write_all(&tool_address::write(&end.destination()))?;
             let mut done = [0; DONE.len()];
             stream.read_exact(&mut done).context("waiting for the client's last word")?;
             ensure!(done == *DONE, "the client says {done:02x?} where \"done\" is due");
@@ -57,7 +55,7 @@ pub(crate) fn run(options: &Options, end: &mut End<Raw>, role: Role) -> anyhow::
         Role::Client => {
             let channel = Channel::connect(&options.server_addresses()?, &terms)?;
             let mut stream = timed(&channel, terms.limit)?;
-            stream.write_all(&address(&end.destination()))?;
+            stream.write_all(&tool_address::write(&end.destination()))?;
             let remote = receive_address(&mut stream)?;
             stream.write_all(DONE)?;
             end.connect(&remote, end.path_mtu())?;
@@ -104,53 +102,5 @@ fn timed(channel: &Channel, limit: Duration) -> anyhow::Result<&TcpStream> {
 fn receive_address(stream: &mut &TcpStream) -> anyhow::Result<Destination> {
     let mut bytes = [0; ADDRESS_BYTES];
     stream.read_exact(&mut bytes).context("waiting for the other end's address")?;
-    parse(&bytes).with_context(|| format!("{:?} is no address", String::from_utf8_lossy(&bytes)))
-}
-
-/// An address as the tools write it.
-fn address(of: &Destination) -> [u8; ADDRESS_BYTES] {
-    let gid = u128::from_be_bytes(of.gid.raw);
-    let text = format!("{:04x}:{:06x}:{:06x}:{gid:032x}\0", of.lid, of.qp_num, of.psn.get());
-    let mut bytes = [0; ADDRESS_BYTES];
-    // Queue pair numbers have 24 bits, so the text has its length.
-    bytes.copy_from_slice(&text.as_bytes()[..ADDRESS_BYTES]);
-    bytes
-}
-
-fn parse(bytes: &[u8; ADDRESS_BYTES]) -> anyhow::Result<Destination> {
-    let text = std::str::from_utf8(bytes)?.strip_suffix('\0').context("the NUL at its end is missing")?;
-    let fields: Vec<&str> = text.split(':').collect();
-    let lengths: Vec<usize> = fields.iter().map(|field| field.len()).collect();
-    ensure!(lengths == [4, 6, 6, 32], "fields of {lengths:?} digits came, 4, 6, 6 and 32 are due");
-    ensure!(fields.iter().all(|field| field.bytes().all(|digit| digit.is_ascii_hexdigit())), "not all are hex digits");
-    Ok(Destination {
-        lid: u16::from_str_radix(fields[0], 16)?,
-        qp_num: u32::from_str_radix(fields[1], 16)?,
-        psn: Psn::from_low_bits(u32::from_str_radix(fields[2], 16)?),
-        gid: Gid::new(u128::from_str_radix(fields[3], 16)?.to_be_bytes()),
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const SEEN: &[u8; ADDRESS_BYTES] = b"0000:000012:d080ba:00000000000000000000ffff7f000001\0";
-
-    #[test]
-    fn an_address_as_traced_is_read_and_written() {
-        let there = parse(SEEN).expect("an address");
-        assert_eq!((there.lid, there.qp_num, there.psn.get()), (0, 0x12, 0xd0_80ba));
-        assert_eq!(there.gid.ipv4(), Some([127, 0, 0, 1]));
-        assert_eq!(&address(&there), SEEN);
-    }
-
-    #[test]
-    fn what_is_not_an_address_is_refused() {
-        for (at, byte) in [(51, b'\n'), (4, b'0'), (3, b':'), (0, b'g'), (0, b'+'), (0, 0xff), (20, b' ')] {
-            let mut bytes = *SEEN;
-            bytes[at] = byte;
-            assert!(parse(&bytes).is_err(), "{byte:#x} at {at}");
-        }
-    }
+    tool_address::parse(&bytes).with_context(|| format!("{:?} is no address", String::from_utf8_lossy(&bytes)))
 }

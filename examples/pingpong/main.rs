@@ -10,7 +10,8 @@
 //! 1. The server listens; the client connects, and tries again until the server is there.
 //! 2. Each end makes its endpoint, and they exchange hellos, agree, connect, and wait for each other
 //!    (`bareverbs_shell::exchange`).
-//! 3. The client sends, the server answers, `--iterations` times. No message needs a credit: one is under way at a time.
+//! 3. The client sends, the server answers, `--iterations` times. With credits (`--credits on`) the grants go between them;
+//!    no message has to wait for one, since one is under way at a time.
 //! 4. Both say a last word, so that neither goes while the other still waits for an answer of its device.
 //!
 //! With `--interop` the other end is rdma-core's `ibv_uc_pingpong` or `ibv_rc_pingpong`: see `interop.rs`.
@@ -25,7 +26,7 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use bareverbs_core::link::{Carrier, Header, Immediate, Raw};
 use bareverbs_core::verbs::{LinkLayer, Mtu};
-use bareverbs_examples::FabricChoice;
+use bareverbs_examples::{CreditChoice, FabricChoice};
 use bareverbs_shell::endpoint::{Endpoint, Frames};
 use bareverbs_shell::exchange::{self, Listener, Reach, Terms};
 use bareverbs_shell::objects::DeviceContext;
@@ -117,6 +118,9 @@ struct Options {
     /// How a message's number travels; by default what the link layer allows.
     #[arg(long, value_enum, conflicts_with = "interop")]
     carrier: Option<CarrierChoice>,
+    /// Whether the ends grant each other credits, alike at both; by default what carrier and link layer suggest.
+    #[arg(long, value_enum, conflicts_with = "interop")]
+    credits: Option<CreditChoice>,
     /// A number that both ends must have given alike.
     #[arg(long, default_value_t = 0)]
     nonce: u64,
@@ -192,6 +196,9 @@ fn make<C: Carrier>(options: &Options, device: &Arc<DeviceContext>, carrier: C) 
         queue_pair = queue_pair.path_mtu(mtu_of(bytes)?);
     }
     config = config.queue_pair(queue_pair);
+    if let Some(credits) = options.credits {
+        config = config.credits(credits.into());
+    }
     if let Some(index) = options.gid_index {
         config = config.gid(GidPolicy::Index(index));
     }

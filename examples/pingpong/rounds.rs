@@ -3,8 +3,9 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure};
-use bareverbs_core::link::{Carrier, Event};
+use bareverbs_core::link::Carrier;
 use bareverbs_shell::Wait;
+use bareverbs_shell::endpoint::Event;
 use hdrhistogram::Histogram;
 
 use crate::{End, Options, Role};

@@ -207,6 +207,8 @@ pub enum Error {
     },
     /// The message link could not be set up.
     Link(bareverbs_core::link::LinkSetupError),
+    /// What the other end posts makes no link with credits.
+    Credits(bareverbs_core::link::AgreeError),
     /// The endpoint is not in the state for that.
     State {
         /// The device.
@@ -264,6 +266,7 @@ impl fmt::Display for Error {
                  stay on one thread"
             ),
             Self::Link(error) => error.fmt(f),
+            Self::Credits(error) => error.fmt(f),
             Self::State { device, what } => write!(f, "endpoint on device {device}: {what}"),
             Self::Soft(error) => f.write_str(error),
         }
@@ -278,6 +281,7 @@ impl std::error::Error for Error {
             Self::Gid(error) => Some(error),
             Self::Route(error) => Some(error),
             Self::Link(error) => Some(error),
+            Self::Credits(error) => Some(error),
             _ => None,
         }
     }

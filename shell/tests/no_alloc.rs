@@ -1,4 +1,5 @@
-//! Post, poll and wait allocate nothing: a counting allocator over a whole run of messages both ways, after set-up.
+//! Post, poll and wait allocate nothing: a counting allocator over a whole run of messages both ways, after set-up. And an
+//! exchange with a peer that floods it takes no more memory than its error.
 //!
 //! A binary of its own, since the allocator is the process's. What the C library allocates on its own is not seen.
 //!
@@ -9,10 +10,14 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use bareverbs_core::link::{Carrier, Checksum, Event, Header, Immediate, Raw, SendError};
-use bareverbs_shell::endpoint::{Endpoint, EndpointErrorKind};
+use bareverbs_core::connect::{HELLO_BYTES, Hello, Step};
+use bareverbs_core::link::{Carrier, Checksum, Header, Immediate, Raw, SendError};
+use bareverbs_shell::endpoint::{Endpoint, EndpointErrorKind, Event, Frames};
+use bareverbs_shell::exchange::{self, ExchangeErrorKind, Listener, Terms};
 use bareverbs_shell::soft::{Mode, Record, SoftConfig};
 use bareverbs_shell::wait::{Relax, Wait};
 
@@ -27,13 +32,16 @@ thread_local! {
     /// Whether this thread's allocations count, and how many did.
     static ARMED: Cell<bool> = const { Cell::new(false) };
     static COUNT: Cell<u64> = const { Cell::new(0) };
+    /// Bytes that they asked for.
+    static BYTES: Cell<usize> = const { Cell::new(0) };
 }
 
-fn count() {
+fn count(bytes: usize) {
     // While a thread ends its values are gone; it then does nothing that counts.
     let _ = ARMED.try_with(|armed| {
         if armed.get() {
             COUNT.set(COUNT.get() + 1);
+            BYTES.set(BYTES.get() + bytes);
         }
     });
 }
@@ -41,19 +49,19 @@ fn count() {
 // SAFETY: every duty is the system allocator's, to which everything is passed on.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
+        count(layout.size());
         // SAFETY: the caller's duties are the same.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
-        count();
+        count(0);
         // SAFETY: the caller's duties are the same.
         unsafe { System.dealloc(start, layout) }
     }
 
     unsafe fn realloc(&self, start: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count();
+        count(size);
         // SAFETY: the caller's duties are the same.
         unsafe { System.realloc(start, layout, size) }
     }
@@ -65,6 +73,7 @@ static ALLOCATOR: Counting = Counting;
 /// How often `action` allocates or frees on this thread.
 fn allocations(action: impl FnOnce()) -> u64 {
     COUNT.set(0);
+    BYTES.set(0);
     ARMED.set(true);
     action();
     ARMED.set(false);
@@ -79,7 +88,10 @@ fn send<C: Carrier>(end: &mut Endpoint<C, 8, 8>, allowed: u64) -> u64 {
     if allowed >= 1 {
         match end.send(100, |payload| payload[0] = 1) {
             Ok(_) => sent += 1,
-            Err(error) => assert!(matches!(error.kind, EndpointErrorKind::Send(SendError::Full { .. }, None))),
+            Err(error) => assert!(matches!(
+                error.kind,
+                EndpointErrorKind::Send(SendError::Full { .. } | SendError::NoCredit { .. }, None)
+            )),
         }
     }
     if allowed >= 3 {
@@ -159,6 +171,62 @@ fn a_wait_that_is_cancelled_allocates_nothing() {
     let wait = Wait::at_most(Duration::from_secs(1)).cancelled_by(&flag).relax(Relax::Spin);
     let counted = allocations(|| assert!(a.wait(&wait, |_| ()).is_err()));
     assert_eq!(counted, 0);
+}
+
+/// What answers a hello.
+type Script = fn(&Hello) -> Vec<u8>;
+
+/// Connects, answers the hello with what `script` makes of it, and then sends `block` for as long as it is listened to.
+fn flood(address: SocketAddr, script: Script, block: &[u8]) {
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    let mut hello = [0; HELLO_BYTES];
+    stream.read_exact(&mut hello).expect("a hello");
+    let script = script(&Hello::decode(&hello).expect("a good one"));
+    stream.set_write_timeout(Some(Duration::from_millis(500))).expect("a timeout");
+    let mut sent = stream.write(&script).expect("it listens");
+    let block = block.repeat(4096);
+    while sent < 64 << 20 {
+        match stream.write(&block) {
+            Ok(count) => sent += count,
+            Err(_) => return,
+        }
+    }
+    panic!("all of it was taken");
+}
+
+fn agreeing(hello: &Hello) -> Vec<u8> {
+    let mut hello = *hello;
+    hello.destination.qp_num ^= 1;
+    hello.encode().to_vec()
+}
+
+#[test]
+fn a_flood_costs_an_exchange_no_more_memory_than_its_error() {
+    let world = World::of_config(SoftConfig::default().record(Record::Off), "soft");
+    let agreed = Step::Agreed.encode();
+    let floods: [(Script, &[u8]); 4] = [
+        (|_| Vec::new(), b"\0"),
+        (|_| Vec::new(), b"BVhi\x01"),
+        (agreeing, b"\xff"),
+        // Where a step is due that it does not say.
+        (agreeing, &agreed),
+    ];
+    let terms = Terms::within(Duration::from_secs(20));
+    for (number, (script, block)) in floods.into_iter().enumerate() {
+        let listener = Listener::bind("127.0.0.1:0".parse().expect("an address"), &terms).expect("a port");
+        let address = listener.address();
+        let mut end: Endpoint<_, 8, 8> =
+            Endpoint::new(&world.open(), Immediate, config(), Frames::Owned).expect("an endpoint");
+        std::thread::scope(|scope| {
+            scope.spawn(move || flood(address, script, block));
+            let calls = allocations(|| {
+                let error = exchange::accept(&listener, &mut end, &terms).expect_err("a flood");
+                assert!(!matches!(error.kind, ExchangeErrorKind::Timeout { .. }), "flood {number}: {error}");
+            });
+            let bytes = BYTES.get();
+            assert!(calls < 100 && bytes < 4096, "flood {number}: {bytes} bytes in {calls} calls");
+        });
+    }
 }
 
 /// On the system's library, where it has a device: in the soft-RoCE guest, `--include-ignored`.

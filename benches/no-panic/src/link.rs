@@ -107,6 +107,7 @@ fn accept<C: Carrier>(link: &mut Link<C, 64, 64>, completion: &Completion<'_>) -
     Ok(match link.accept(completion)? {
         Event::Sent { released } => u64::from(released),
         Event::Received(frame) => frame.payload().iter().map(|&byte| u64::from(byte)).sum(),
+        Event::Granted { messages } => u64::from(messages),
         Event::Drained(direction) => direction as u64,
     })
 }

@@ -2,8 +2,8 @@
 
 use bareverbs_core::range::AddressRange;
 use bareverbs_core::segments::{
-    Alignment, Chunk, ChunkError, ChunkLimits, Chunks, LimitsError, LocateError, Located, SegmentTable, Window,
-    WindowLimits, Windows, chunks, windows,
+    Alignment, Chunk, ChunkError, ChunkLimits, Chunks, InsertError, LimitsError, LocateError, Located, Ordinal,
+    ResizeError, Row, SegmentKey, SegmentTable, Window, WindowLimits, Windows, chunks, windows,
 };
 
 use crate::exported;
@@ -58,6 +58,26 @@ exported! {
 
     fn proof_look_up(table: &Table, asked: &AddressRange) -> Option<u32> {
         table.lookup(*asked).map(|row| row.value)
+    }
+
+    fn proof_table_check(table: &Table, range: &AddressRange, ordinal: u32) -> Result<(), InsertError> {
+        table.check(*range, Ordinal(ordinal))
+    }
+
+    fn proof_table_insert(table: &mut Table, row: &Row<u32>) -> Result<(), InsertError> {
+        table.insert(*row)
+    }
+
+    fn proof_table_resize(table: &mut Table, base: u64, ordinal: u32, to: &AddressRange) -> Result<(), ResizeError> {
+        table.resize(SegmentKey { base, ordinal: Ordinal(ordinal) }, *to)
+    }
+
+    fn proof_table_remove(table: &mut Table, base: u64, ordinal: u32) -> Option<Row<u32>> {
+        table.remove(SegmentKey { base, ordinal: Ordinal(ordinal) })
+    }
+
+    fn proof_table_take_overlapping(table: &mut Table, range: &AddressRange, ordinal: u32) -> Option<Row<u32>> {
+        table.take_overlapping(*range, Ordinal(ordinal))
     }
 
     fn proof_covering(table: &Table, asked: &AddressRange) -> u64 {

@@ -43,6 +43,23 @@ pub const MAX_SHARED_PLACES: u32 = (1 << (TURN_SHIFT - COUNT_SHIFT)) - 1;
 pub const MAX_EXCLUSIVE_PLACES: u32 = SLOTS - 1;
 
 /// What a line's word says.
+///
+/// ```
+/// use bareverbs_core::access::{Line, Mode, State};
+///
+/// let (line, reader) = Line::EMPTY.take_place(Mode::Read).unwrap();
+/// let (line, writer) = line.take_place(Mode::Exclusive).unwrap();
+/// let (line, late_reader) = line.take_place(Mode::Read).unwrap(); // with those of its mode
+///
+/// let call = line.call(State::VACANT).unwrap(); // nobody holds the lock
+/// assert_eq!((call.mode, call.count), (Mode::Read, 2)); // both readers, together
+/// assert!(call.rest.is_called(reader) && call.rest.is_called(late_reader));
+/// assert!(!call.rest.is_called(writer));
+///
+/// // Readers hold the lock now, so the writer's turn has not come; it may give up, too.
+/// assert_eq!(call.rest.call(State::held(Mode::Read, 2).unwrap()), None);
+/// assert!(call.rest.give_up(writer).unwrap().is_empty());
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Line(u32);

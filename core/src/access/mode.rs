@@ -29,6 +29,18 @@ impl Mode {
 }
 
 /// All that hold the lock together.
+///
+/// ```
+/// use bareverbs_core::access::{Mode, Phase, SpinAccessLock};
+///
+/// let lock: SpinAccessLock = SpinAccessLock::new();
+/// let first = lock.disjoint().unwrap();
+/// let second = lock.disjoint().unwrap();
+/// assert_eq!(lock.phase(), Phase::Disjoint(2));
+/// assert_eq!(lock.phase().mode(), Some(Mode::Disjoint));
+/// drop((first, second));
+/// assert_eq!(lock.phase(), Phase::Vacant);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum Phase {

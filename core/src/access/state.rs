@@ -33,6 +33,25 @@ const ONE: u32 = 1 << COUNT_SHIFT;
 pub(super) const NOT_PLAIN: u32 = (ONE - 1) | (0b11 << 30);
 
 /// What the lock's word says.
+///
+/// ```
+/// use bareverbs_core::access::{Arrival, Mode, Phase, State};
+///
+/// let Arrival::Enters(one) = State::VACANT.arrive(Mode::Read) else { panic!("nobody holds it") };
+/// assert_eq!(one.phase(), Phase::Read(1));
+///
+/// // A writer waits for the reader. From then on nobody who arrives overtakes it...
+/// let Arrival::Waits(waited_for) = one.arrive(Mode::Exclusive) else { panic!("it is held") };
+/// assert_eq!(waited_for.arrive(Mode::Read), Arrival::Waits(waited_for));
+/// // ...but a reader that is inside already may come in once more.
+/// let two = waited_for.join(Mode::Read).unwrap();
+/// assert_eq!(two.phase(), Phase::Read(2));
+///
+/// // The last to leave hands the lock over.
+/// let left = two.leave(Mode::Read).leave(Mode::Read);
+/// assert!(left.is_left_to_waiters());
+/// assert_eq!(left.admit(Mode::Exclusive, 1).unwrap().phase(), Phase::Exclusive);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct State(u32);

@@ -18,6 +18,25 @@ use super::state::{Arrival, Handover, Left, MAX_HOLDERS, NOT_PLAIN, State, step}
 ///
 /// It counts holders and trusts its user: who calls [`leave`](Self::leave) without having entered breaks the exclusion of
 /// this word (nothing else). The forms keep it private and hand out guards.
+///
+/// A form that waits asks, and is told when to hand over; who comes next is its queue's to say:
+///
+/// ```
+/// use bareverbs_core::access::{AccessRefused, Entry, Left, Mode, Phase, Word};
+///
+/// let word = Word::new();
+/// assert_eq!(word.try_enter(Mode::Disjoint), Ok(()));
+/// assert_eq!(word.try_enter(Mode::Read), Err(AccessRefused::Busy)); // and has changed nothing
+/// assert_eq!(word.enter_or_announce(Mode::Read), Entry::Waits); // now somebody waits
+/// assert_eq!(word.try_enter(Mode::Disjoint), Err(AccessRefused::Busy)); // and is not overtaken
+///
+/// assert!(word.leave(Mode::Disjoint)); // the last one out: somebody waits
+/// assert!(word.begin_handover()); // the choice is ours
+/// word.before_looking();
+/// assert!(word.admit(Mode::Read, 1)); // our queue holds that one reader
+/// assert!(word.finish_handover(Left::Nobody));
+/// assert_eq!(word.state().phase(), Phase::Read(1));
+/// ```
 #[derive(Debug, Default)]
 pub struct Word<A = AtomicU32> {
     bits: A,

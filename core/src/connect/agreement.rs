@@ -8,8 +8,9 @@
 
 use crate::connect::config::Service;
 use crate::connect::destination::Destination;
-use crate::connect::hello::{CreditMode, Hello};
-use crate::link::{CarrierKind, Checksum, Sequence};
+use crate::connect::hello::Hello;
+use crate::link::credits::{LEAST_DEPTH, MOST_RECEIVES};
+use crate::link::{CarrierKind, Checksum, CreditMode, Sequence};
 use crate::verbs::port::{LinkLayer, Mtu};
 
 /// What both ends go by, as one of them sees it.
@@ -100,6 +101,13 @@ pub enum Mismatch {
         /// The other end's receives.
         theirs: u32,
     },
+    /// With credits, the receives of an end are fewer or more than a link with credits can have.
+    CreditReceives {
+        /// This end's receives.
+        ours: u32,
+        /// The other end's receives.
+        theirs: u32,
+    },
 }
 
 impl core::fmt::Display for Mismatch {
@@ -121,6 +129,10 @@ impl core::fmt::Display for Mismatch {
             Self::NoReceives { ours, theirs } => {
                 write!(f, "{ours} receives posted here and {theirs} there: each end needs one at least")
             }
+            Self::CreditReceives { ours, theirs } => write!(
+                f,
+                "{ours} receives posted here and {theirs} there: with credits each end needs {LEAST_DEPTH} to {MOST_RECEIVES}"
+            ),
         }
     }
 }
@@ -156,6 +168,10 @@ pub fn agree(ours: &Hello, theirs: &Hello) -> Result<Agreement, Mismatch> {
     if ours.recv_depth == 0 || theirs.recv_depth == 0 {
         return Err(Mismatch::NoReceives { ours: ours.recv_depth, theirs: theirs.recv_depth });
     }
+    let makes_credits = |receives: u32| (LEAST_DEPTH..=MOST_RECEIVES).contains(&receives);
+    if ours.credits == CreditMode::On && !(makes_credits(ours.recv_depth) && makes_credits(theirs.recv_depth)) {
+        return Err(Mismatch::CreditReceives { ours: ours.recv_depth, theirs: theirs.recv_depth });
+    }
     Ok(Agreement {
         remote: theirs.destination,
         path_mtu: ours.path_mtu.min(theirs.path_mtu),
@@ -188,7 +204,7 @@ mod tests {
                 }
             };
         }
-        swap!(Nonce Service LinkLayer FrameBytes Carrier HeaderRoom Checksum Credits NoReceives)
+        swap!(Nonce Service LinkLayer FrameBytes Carrier HeaderRoom Checksum Credits NoReceives CreditReceives)
     }
 
     #[test]
@@ -203,6 +219,17 @@ mod tests {
         let there = agree(&theirs, &ours).expect("alike");
         assert_eq!((there.remote, there.tx_start, there.rx_start), (ours.destination, here.rx_start, here.tx_start));
         assert_eq!(there.remote_recv_depth, 32);
+    }
+
+    #[test]
+    fn one_receive_is_enough_where_there_are_no_credits_and_two_where_there_are() {
+        for (credits, receives) in
+            [(CreditMode::Off, 1), (CreditMode::Off, u32::MAX), (CreditMode::On, 2), (CreditMode::On, MOST_RECEIVES)]
+        {
+            let at = |end| Hello { credits, recv_depth: receives, ..end };
+            let agreed = agree(&at(example()), &at(other_end())).expect("enough, and not too many");
+            assert_eq!((agreed.credits, agreed.remote_recv_depth), (credits, receives));
+        }
     }
 
     #[test]
@@ -244,6 +271,11 @@ mod tests {
                 Mismatch::Credits { ours: CreditMode::On, theirs: CreditMode::Off },
             ),
             (Hello { recv_depth: 0, ..at }, Mismatch::NoReceives { ours: 32, theirs: 0 }),
+            (Hello { recv_depth: 1, ..at }, Mismatch::CreditReceives { ours: 32, theirs: 1 }),
+            (
+                Hello { recv_depth: MOST_RECEIVES + 1, ..at },
+                Mismatch::CreditReceives { ours: 32, theirs: MOST_RECEIVES + 1 },
+            ),
             (ours, Mismatch::OwnHello),
         ];
         for (theirs, mismatch) in cases {

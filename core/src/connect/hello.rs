@@ -21,7 +21,7 @@
 
 use crate::connect::config::Service;
 use crate::connect::destination::{self, Destination, DestinationError};
-use crate::link::{CarrierKind, Checksum, Sequence};
+use crate::link::{CarrierKind, Checksum, CreditMode, Sequence};
 use crate::verbs::port::{LinkLayer, Mtu};
 
 /// Length of a hello's wire form, in bytes.
@@ -33,17 +33,6 @@ const MAGIC: [u8; 4] = *b"BVhi";
 const VERSION: u8 = 1;
 const FLAG_CREDITS: u8 = 1;
 const FLAG_CHECKSUM: u8 = 2;
-
-/// Whether a link carries credits.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
-pub enum CreditMode {
-    /// A sender is not told how many receives are posted.
-    #[default]
-    Off,
-    /// The receiver grants as many messages as it has receives posted.
-    On,
-}
 
 /// What one end tells the other before either connects.
 ///

@@ -11,10 +11,10 @@ pub mod hello;
 pub mod step;
 pub mod transition;
 
-pub use crate::link::CarrierKind;
+pub use crate::link::{CarrierKind, CreditMode};
 pub use agreement::{Agreement, Mismatch, agree};
 pub use config::{PsnPolicy, QueuePairConfig, Service};
 pub use destination::{Destination, DestinationError, Psn};
-pub use hello::{CreditMode, HELLO_BYTES, Hello, HelloError};
+pub use hello::{HELLO_BYTES, Hello, HelloError};
 pub use step::{Reason, Refusal, STEP_BYTES, Step, StepError};
 pub use transition::{ConnectParams, RouteError, Transition};

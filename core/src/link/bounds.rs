@@ -1,6 +1,7 @@
 //! What a ring of frames is told, and how it answers: the words between `frame` and the rings over it.
 
 use crate::link::rules::ByteLen;
+use crate::verbs::WrOpcode;
 use crate::verbs::inline_calls::{QueueId, RawErrno};
 
 /// What a send carries besides its frame.
@@ -10,6 +11,15 @@ pub enum SendKind {
     Plain,
     /// Immediate data.
     WithImmediate,
+}
+
+impl SendKind {
+    pub(crate) const fn opcode(self) -> WrOpcode {
+        match self {
+            Self::Plain => WrOpcode::SEND,
+            Self::WithImmediate => WrOpcode::SEND_WITH_IMM,
+        }
+    }
 }
 
 /// Where a ring's completions come from.
@@ -26,6 +36,8 @@ pub(crate) struct Bounds {
     pub(crate) frame_bytes: u32,
     /// Requests that may be in flight, at most the ring's length.
     pub(crate) depth: u32,
+    /// How many of those places are kept: only `Frames::vacant_kept` has them.
+    pub(crate) kept: u32,
     /// Requests that one completion may end, without those before it having had one of their own.
     pub(crate) released_at_once: u32,
     /// Whether what a completion says of its message's length may be believed.

@@ -4,7 +4,8 @@
 //! means.
 
 use crate::link::bounds::SendKind;
-use crate::link::header::{Checksum, Header, HeaderError};
+use crate::link::credits::{CREDIT_BYTES, CreditMessage, CreditMode};
+use crate::link::header::{Checksum, Flags, Header, HeaderError, HeaderFields};
 use crate::link::rules::{ByteLen, LinkRules};
 use crate::link::sequence::Sequence;
 use crate::verbs::completion::FailedCompletion;
@@ -36,7 +37,7 @@ pub enum CarrierKind {
 }
 
 pub(crate) mod sealed {
-    use super::{Arrival, CarrierError, LinkRules, Numbered, SendKind, Sequence, Wc};
+    use super::{Arrival, CarrierError, CreditMessage, Granting, LinkRules, Numbered, SendKind, Sequence, Wc};
     use crate::verbs::Be32;
 
     /// What a carrier does to frames.
@@ -45,9 +46,14 @@ pub(crate) mod sealed {
         const KIND: SendKind;
         /// Whether they have numbers.
         const NUMBERED: Numbered;
+        /// Whether they carry grants.
+        const GRANTING: Granting;
 
-        /// Writes the number where it travels; answers the request's immediate data.
-        fn stamp(&self, frame: &mut [u8], sequence: Sequence, payload_bytes: u32) -> Be32;
+        /// Writes the number where it travels, and the grant if it travels with it; answers the request's immediate data.
+        fn stamp(&self, frame: &mut [u8], sequence: Sequence, payload_bytes: u32, grant: Sequence) -> Be32;
+
+        /// Writes a credit message at a frame's start; answers its length. It travels without immediate data.
+        fn stamp_credit(&self, frame: &mut [u8], credit: CreditMessage) -> u32;
 
         /// The number, if the message is well formed and all that came is payload; `None` where more than a glance at
         /// the completion is needed.
@@ -56,7 +62,7 @@ pub(crate) mod sealed {
             None
         }
 
-        /// Reads a successful receive: its number, and where in the frame its payload lies.
+        /// Reads a successful receive.
         fn read(&self, wc: &Wc, frame: &[u8], rules: &LinkRules) -> Result<Arrival, CarrierError>;
     }
 }
@@ -71,15 +77,35 @@ pub enum Numbered {
     No,
 }
 
+/// Whether each of a carrier's messages carries the grant of its sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Granting {
+    /// Each does.
+    EachMessage,
+    /// None does: credit messages do.
+    Apart,
+}
+
 /// What came in a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Arrival {
+pub enum Arrival {
+    /// A message.
+    Message(MessageParts),
+    /// A credit message.
+    Credit(CreditMessage),
+}
+
+/// What a message is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MessageParts {
     /// Its number; means nothing where the carrier has none.
     pub sequence: Sequence,
     /// Bytes before the payload.
     pub header_bytes: u32,
     /// Bytes of payload.
     pub payload_bytes: u32,
+    /// Its sender's grant, where each message carries one.
+    pub grant: Sequence,
 }
 
 /// Why a receive that succeeded is not a message of this carrier.
@@ -205,10 +231,18 @@ impl Carrier for Immediate {
 impl Carry for Immediate {
     const KIND: SendKind = SendKind::WithImmediate;
     const NUMBERED: Numbered = Numbered::Yes;
+    const GRANTING: Granting = Granting::Apart;
 
     #[inline(always)]
-    fn stamp(&self, _frame: &mut [u8], sequence: Sequence, _payload_bytes: u32) -> Be32 {
+    fn stamp(&self, _frame: &mut [u8], sequence: Sequence, _payload_bytes: u32, _grant: Sequence) -> Be32 {
         Be32::new(sequence.number())
+    }
+
+    fn stamp_credit(&self, frame: &mut [u8], credit: CreditMessage) -> u32 {
+        if let Some(start) = frame.first_chunk_mut() {
+            *start = credit.encode();
+        }
+        CREDIT_BYTES
     }
 
     #[inline(always)]
@@ -223,9 +257,27 @@ impl Carry for Immediate {
     #[inline(never)]
     fn read(&self, wc: &Wc, frame: &[u8], rules: &LinkRules) -> Result<Arrival, CarrierError> {
         plain_receive(wc)?;
-        let Some(number) = wc.immediate() else { return Err(CarrierError::NoImmediate) };
+        let Some(number) = wc.immediate() else {
+            return credit_without_immediate(wc, frame, rules).ok_or(CarrierError::NoImmediate);
+        };
         let payload_bytes = wire_bytes(wc, frame, rules)?;
-        Ok(Arrival { sequence: Sequence::new(number), header_bytes: 0, payload_bytes })
+        Ok(Arrival::unheaded(Sequence::new(number), payload_bytes))
+    }
+}
+
+/// A message without immediate data, where it is a credit message: of its one length, with its magic.
+fn credit_without_immediate(wc: &Wc, frame: &[u8], rules: &LinkRules) -> Option<Arrival> {
+    let wire_bytes = wire_bytes(wc, frame, rules).ok()?;
+    if rules.credits == CreditMode::Off || wire_bytes != rules.wire_bytes(0, CREDIT_BYTES, frame.len() as u32) {
+        return None;
+    }
+    CreditMessage::decode(frame).map(Arrival::Credit)
+}
+
+impl Arrival {
+    /// A message whose bytes are all payload.
+    fn unheaded(sequence: Sequence, payload_bytes: u32) -> Self {
+        Self::Message(MessageParts { sequence, header_bytes: 0, payload_bytes, grant: Sequence::new(0) })
     }
 }
 
@@ -242,10 +294,16 @@ impl Carrier for Raw {
 impl Carry for Raw {
     const KIND: SendKind = SendKind::Plain;
     const NUMBERED: Numbered = Numbered::No;
+    const GRANTING: Granting = Granting::Apart;
 
     #[inline(always)]
-    fn stamp(&self, _frame: &mut [u8], _sequence: Sequence, _payload_bytes: u32) -> Be32 {
+    fn stamp(&self, _frame: &mut [u8], _sequence: Sequence, _payload_bytes: u32, _grant: Sequence) -> Be32 {
         Be32::new(0)
+    }
+
+    /// Without numbers there are no credits (`LinkSetup::check`).
+    fn stamp_credit(&self, _frame: &mut [u8], _credit: CreditMessage) -> u32 {
+        0
     }
 
     #[inline(always)]
@@ -257,7 +315,7 @@ impl Carry for Raw {
     #[inline(never)]
     fn read(&self, wc: &Wc, frame: &[u8], rules: &LinkRules) -> Result<Arrival, CarrierError> {
         plain_receive(wc)?;
-        Ok(Arrival { sequence: Sequence::new(0), header_bytes: 0, payload_bytes: wire_bytes(wc, frame, rules)? })
+        Ok(Arrival::unheaded(Sequence::new(0), wire_bytes(wc, frame, rules)?))
     }
 }
 
@@ -273,11 +331,19 @@ impl<const ROOM: usize> Carrier for Header<ROOM> {
 impl<const ROOM: usize> Carry for Header<ROOM> {
     const KIND: SendKind = SendKind::Plain;
     const NUMBERED: Numbered = Numbered::Yes;
+    const GRANTING: Granting = Granting::EachMessage;
 
     #[inline(always)]
-    fn stamp(&self, frame: &mut [u8], sequence: Sequence, payload_bytes: u32) -> Be32 {
-        self.encode(frame, sequence, payload_bytes);
+    fn stamp(&self, frame: &mut [u8], sequence: Sequence, payload_bytes: u32, grant: Sequence) -> Be32 {
+        let credits = grant.number();
+        self.encode_fields(frame, HeaderFields { sequence, payload_bytes, credits }, Flags::empty());
         Be32::new(0)
+    }
+
+    fn stamp_credit(&self, frame: &mut [u8], credit: CreditMessage) -> u32 {
+        let fields = HeaderFields { sequence: credit.place, payload_bytes: 0, credits: credit.grant.number() };
+        self.encode_fields(frame, fields, Flags::CREDIT);
+        Self::ROOM_IN_U32
     }
 
     #[inline(never)]
@@ -286,11 +352,16 @@ impl<const ROOM: usize> Carry for Header<ROOM> {
         // What lies beyond the bytes that came is an older message's.
         let wire_bytes = wire_bytes(wc, frame, rules)?;
         let came = frame.get(..wire_bytes as usize).unwrap_or(frame);
-        let fields = self.decode(came).map_err(CarrierError::Header)?;
-        let expected_bytes = rules.wire_bytes(Self::ROOM_IN_U32, fields.payload_bytes, frame.len() as u32);
+        let (fields, flags) = self.decode_fields(came, rules.credits).map_err(CarrierError::Header)?;
+        let HeaderFields { sequence, payload_bytes, credits } = fields;
+        let expected_bytes = rules.wire_bytes(Self::ROOM_IN_U32, payload_bytes, frame.len() as u32);
         if rules.byte_len == ByteLen::Trusted && wire_bytes != expected_bytes {
             return Err(CarrierError::Length { expected_bytes, got_bytes: wire_bytes });
         }
-        Ok(Arrival { sequence: fields.sequence, header_bytes: Self::ROOM_IN_U32, payload_bytes: fields.payload_bytes })
+        let grant = Sequence::new(credits);
+        if flags.contains(Flags::CREDIT) {
+            return Ok(Arrival::Credit(CreditMessage { place: sequence, grant }));
+        }
+        Ok(Arrival::Message(MessageParts { sequence, header_bytes: Self::ROOM_IN_U32, payload_bytes, grant }))
     }
 }

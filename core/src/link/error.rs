@@ -57,6 +57,22 @@ pub enum Fault {
         /// How far it is behind.
         behind: u32,
     },
+    /// The other end grants credits that it cannot have: fewer than before, or more than it has receives.
+    Grant {
+        /// The receive's number.
+        wr_id: u64,
+        /// The least that it can have granted: a grant is the first number that may not be sent.
+        least: Sequence,
+        /// The most.
+        most: Sequence,
+        /// What came.
+        got: Sequence,
+    },
+    /// The receive that is kept for credit messages could not be posted again: what was granted is not covered any more.
+    CreditReceive {
+        /// What the call returned; `None` where there was no call, for want of numbers.
+        raw: Option<RawErrno>,
+    },
     /// Polling failed; completions are lost.
     Poll(PollError),
     /// A post failed, and nobody knows which of its requests were accepted.
@@ -95,6 +111,13 @@ impl core::fmt::Display for Fault {
             Self::Old { wr_id, expected, got, behind } => {
                 write!(f, "receive {wr_id:#x}: expected message {expected}, got {got}: repeated or late by {behind}")
             }
+            Self::Grant { wr_id, least, most, got } => {
+                write!(f, "receive {wr_id:#x}: messages are granted up to {got}, possible are {least} to {most}")
+            }
+            Self::CreditReceive { raw: Some(raw) } => write!(f, "the receive for credit messages was refused: {raw}"),
+            Self::CreditReceive { raw: None } => {
+                f.write_str("the receive for credit messages: work request numbers are used up")
+            }
             Self::Poll(error) => error.fmt(f),
             Self::PostUnknown { direction, raw } => {
                 write!(f, "{direction} post failed and the provider does not say which requests it accepted: {raw}")
@@ -119,6 +142,11 @@ pub enum SendError {
     Full {
         /// How many that is.
         depth: u32,
+    },
+    /// All that the other end granted was sent: it has no receive posted for another message, or its grant is on its way.
+    NoCredit {
+        /// The first number that is not granted: that of the message refused.
+        until: Sequence,
     },
     /// The frames' key is not set: they are not registered.
     Unregistered,
@@ -149,6 +177,9 @@ impl core::fmt::Display for SendError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             Self::Full { depth } => write!(f, "all {depth} sends are in flight: take completions first"),
+            Self::NoCredit { until } => {
+                write!(f, "no credit for message {until}: take completions until the other end has posted receives")
+            }
             Self::Unregistered => f.write_str("frames are not registered: set their key first"),
             Self::TooLong { got_bytes, room_bytes } => {
                 write!(f, "payload of {got_bytes} bytes, a frame has room for {room_bytes}")
@@ -248,3 +279,34 @@ impl core::fmt::Display for AlreadyStarted {
 }
 
 impl core::error::Error for AlreadyStarted {}
+
+/// What the other end posts cannot be agreed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[non_exhaustive]
+pub enum AgreeError {
+    /// So many receives make no link with credits.
+    Receives {
+        /// What the other end says.
+        got: u32,
+        /// The least: one for messages, one for credit messages.
+        least: u32,
+        /// The most.
+        most: u32,
+    },
+    /// Something was posted already.
+    AlreadyStarted,
+}
+
+impl core::fmt::Display for AgreeError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Receives { got, least, most } => {
+                write!(f, "with credits the other end must post {least} to {most} receives, it says {got}")
+            }
+            Self::AlreadyStarted => AlreadyStarted.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for AgreeError {}

@@ -1,4 +1,4 @@
-//! Bytes that a device reads and writes: static storage claimed once, frames, and who holds each of them.
+//! Bytes that a device reads and writes: static storage with one owner at a time, frames, and who holds each of them.
 //!
 //! The rule this file protects: **while a frame is the device's, safe code can hold no reference to its bytes**: from the
 //! post to the completion, after a post of which nobody knows the outcome, and whatever completions are replayed, come
@@ -10,9 +10,11 @@
 //!
 //! This file alone guarantees:
 //!
-//! 1. *One owner.* A [`FrameMemory`] is the only way to its bytes: storage is claimed once, splitting divides, and
+//! 1. *One owner.* A [`FrameMemory`] is the only way to its bytes: storage has one claim at a time, splitting divides, and
 //!    [`FrameMemory::from_raw_parts`] makes it its caller's duty. `Frames` takes it in and gives it out again
-//!    ([`HeldMemory::release`]) only against the promise that the queue pair is gone.
+//!    ([`HeldMemory::release`]) only against the promise that the queue pair is gone. Until then it neither drops it nor
+//!    lets it be dropped (`ManuallyDrop`), so that the claim, which comes back with the drop of a `FrameMemory`, never comes
+//!    back while a device may know the bytes (`claim`: not before every part of it has).
 //! 2. *One queue pair.* The requests of a `Frames` are posted to one queue pair: the link keeps the
 //!    [`QueuePairCalls`] to itself and lends it to nobody.
 //! 3. *In flight is a run.* Slots are posted in a circle, so the device's are the `in_flight` slots before `next_id`'s.
@@ -25,17 +27,17 @@
 //!    outside the run and borrows the ring mutably, so nothing is posted while it lives, but by consuming it.
 //!
 //! Forgetting a token, a ring or a link keeps frames from being used again, and no more. Dropping a ring frees nothing:
-//! the memory is `'static` or its owner's. A ring may move at any time: the pointers in its requests are written right
+//! the memory is `'static`, and stays claimed, or its owner's. A ring may move at any time: the pointers in its requests are written right
 //! before the post and not followed after it (ibv_post_send(3): requests may be reused when the call returns).
 #![allow(unsafe_code)]
 
 use core::cell::UnsafeCell;
-use core::mem::MaybeUninit;
+use core::mem::{ManuallyDrop, MaybeUninit};
 use core::ptr::{NonNull, null_mut};
 use core::slice;
-use core::sync::atomic::{AtomicBool, Ordering};
 
 use crate::link::bounds::{Bounds, Mismatch, Origin, PostFailure, SendKind};
+use crate::link::claim::{Claim, Claims};
 use crate::link::rules::ByteLen;
 use crate::link::work_id::{BLOCKS, Blocks, Direction, RENEW_BIT, WorkId};
 use crate::verbs::inline_calls::{Completion, PostError, QueuePairCalls};
@@ -44,56 +46,65 @@ use crate::verbs::{Be32, RecvWr, SendFlags, SendWr, Sge, WrOpcode};
 /// What storage is aligned to: the page, 16 KiB on Apple's machines and 4 KiB elsewhere.
 pub const PAGE_BYTES: usize = if cfg!(target_vendor = "apple") { 16384 } else { 4096 };
 
-/// Static storage for frames: page-aligned, zeroed, claimed once.
+/// Static storage for frames: page-aligned, zeroed at first, claimed by one owner at a time.
 ///
 /// ```
 /// use bareverbs_core::link::FrameStorage;
 /// static FRAMES: FrameStorage<{ 64 * 4096 }> = FrameStorage::new();
-/// let memory = FRAMES.claim().expect("nobody else claimed it");
+/// let memory = FRAMES.claim().expect("nobody else has it");
 /// assert_eq!(memory.len_bytes(), 64 * 4096);
 /// assert!(FRAMES.claim().is_none());
+/// drop(memory);
+/// assert!(FRAMES.claim().is_some());
 /// ```
 #[cfg_attr(target_vendor = "apple", repr(C, align(16384)))]
 #[cfg_attr(not(target_vendor = "apple"), repr(C, align(4096)))]
 pub struct FrameStorage<const BYTES: usize> {
     bytes: UnsafeCell<MaybeUninit<[u8; BYTES]>>,
-    claimed: AtomicBool,
+    claims: Claims,
 }
 
-// SAFETY: the bytes are reached only by who claimed them, and the flag lets one claim pass.
+// SAFETY: the bytes are reached only by who claimed them, and `Claims` lets one claim pass at a time.
 unsafe impl<const BYTES: usize> Sync for FrameStorage<BYTES> {}
 
 impl<const BYTES: usize> FrameStorage<BYTES> {
     /// Zeroed storage, for a `static`.
     #[allow(clippy::new_without_default, reason = "a static needs a const constructor, and nothing else makes sense")]
     pub const fn new() -> Self {
-        Self { bytes: UnsafeCell::new(MaybeUninit::zeroed()), claimed: AtomicBool::new(false) }
+        Self { bytes: UnsafeCell::new(MaybeUninit::zeroed()), claims: Claims::new() }
     }
 
-    /// The storage's bytes, for the first who asks; `None` for all others, for good.
+    /// The storage's bytes, as their last owner left them; `None` while somebody has them, or a part of them.
+    ///
+    /// Memory comes back when it is dropped, and all that was split off it is. What a link has taken comes back only by
+    /// [`HeldMemory::release`]: a link that is dropped or forgotten keeps the storage claimed for good, since its device
+    /// may still write to it.
     pub fn claim(&'static self) -> Option<FrameMemory> {
-        // Acquire and release order nothing here but cost nothing either: this runs once.
-        if self.claimed.swap(true, Ordering::AcqRel) {
-            return None;
-        }
+        let claim = self.claims.claim()?;
         let base = NonNull::new(self.bytes.get().cast::<u8>())?;
         // SAFETY: 1, 2: the storage is `'static`, and zeroed, which the type of the cell allows anyone to write through
-        // the pointer. 3: the flag was false, so this is the only claim ever, and nothing else reads the cell.
-        Some(unsafe { FrameMemory::from_raw_parts(base, BYTES) })
+        // the pointer. 3: no other claim is out, and none can be made until this one has come back, which is when all of
+        // the memory is gone (`claim`); nothing else reads the cell.
+        let memory = unsafe { FrameMemory::from_raw_parts(base, BYTES) };
+        Some(FrameMemory { claim, ..memory })
     }
 }
 
 /// Bytes for frames, exclusively owned, that a device may read and write.
 ///
-/// Possessing one proves that nobody else can reach the bytes, no device included. Dropping it frees nothing.
+/// Possessing one proves that nobody else can reach the bytes, no device included. Dropping it frees nothing; static
+/// storage can then be claimed anew.
 #[derive(Debug)]
 pub struct FrameMemory {
     base: NonNull<u8>,
     len_bytes: usize,
+    claim: Claim,
 }
 
 // SAFETY: it owns its bytes, as a `Box<[u8]>` does (`from_raw_parts`, 3).
 unsafe impl Send for FrameMemory {}
+// SAFETY: a shared one tells address and length only.
+unsafe impl Sync for FrameMemory {}
 
 impl FrameMemory {
     /// Memory that somebody else keeps: a mapping, an allocation behind an `Arc`.
@@ -110,7 +121,7 @@ impl FrameMemory {
     /// 3. Nothing else reads or writes the bytes in that time, but for devices that were told to by a link.
     pub unsafe fn from_raw_parts(base: NonNull<u8>, len_bytes: usize) -> Self {
         base.as_ptr().expose_provenance();
-        Self { base, len_bytes }
+        Self { base, len_bytes, claim: Claim::NONE }
     }
 
     /// Where the bytes start, for registration.
@@ -132,19 +143,21 @@ impl FrameMemory {
             Some(rest_bytes) => {
                 // SAFETY: the sum lies within the memory, or one past its end, as the check says.
                 let rest = unsafe { self.base.add(first_bytes) };
-                let first = Self { base: self.base, len_bytes: first_bytes };
-                Ok((first, Self { base: rest, len_bytes: rest_bytes }))
+                let (claim, rest_claim) = self.claim.split();
+                let first = Self { base: self.base, len_bytes: first_bytes, claim };
+                Ok((first, Self { base: rest, len_bytes: rest_bytes, claim: rest_claim }))
             }
             None => Err(self),
         }
     }
 }
 
-/// The memory of a link that was taken apart, with frames in it that may still be the device's.
+/// The memory of a link that was taken apart, with frames in it that may still be the device's. Dropping it keeps the memory
+/// from being used again.
 #[derive(Debug)]
 pub struct HeldMemory {
-    send: FrameMemory,
-    receive: FrameMemory,
+    send: ManuallyDrop<FrameMemory>,
+    receive: ManuallyDrop<FrameMemory>,
 }
 
 impl HeldMemory {
@@ -155,15 +168,18 @@ impl HeldMemory {
         Self { send: send.memory, receive: receive.memory }
     }
 
-    /// The memory as the link got it.
+    /// The memory as the link got it: for another link, or, by dropping it, for whoever claims the storage next.
     ///
     /// # Safety
     /// 1. The queue pair that the link posted to is destroyed, or both its teardown markers were polled: no device and no
     ///    fabric reads or writes the frames any more.
+    /// 2. Before the memory is dropped, or used otherwise than by a link under the same key, every region over it is
+    ///    deregistered. One that could not be keeps it: forget the memory.
     pub unsafe fn release(self) -> FrameMemory {
-        let Self { send, receive } = self;
-        // The two are the halves that `Link::new` made of one memory; the first half's pointer reaches over both.
-        FrameMemory { base: send.base, len_bytes: send.len_bytes.wrapping_add(receive.len_bytes) }
+        let (send, receive) = (ManuallyDrop::into_inner(self.send), ManuallyDrop::into_inner(self.receive));
+        // The two are the halves that `Link::new` made of one memory; the first half's pointer reaches over both, and its
+        // part of the claim is all of it once the second's is given back.
+        FrameMemory { len_bytes: send.len_bytes.wrapping_add(receive.len_bytes), ..send }
     }
 }
 
@@ -289,13 +305,15 @@ pub(crate) struct Frames<W, const N: usize> {
     next_id: u64,
     /// How many requests before that one may be the device's.
     in_flight: u32,
-    /// How many may be: 0 without a key or without numbers, else the depth.
+    /// How many may be, those in kept places aside: 0 without a key or without numbers, and less than the depth where a
+    /// ceiling is set.
     limit: u32,
     bounds: Bounds,
     /// Lengths below this may be believed of a message that came: 0 for none, else one more than a frame.
     believed_below: u32,
     origin: Origin,
-    memory: FrameMemory,
+    /// Not dropped with the ring: the device may know it (1).
+    memory: ManuallyDrop<FrameMemory>,
     /// Number of the first request.
     first_id: u64,
     has_key: bool,
@@ -332,7 +350,7 @@ impl<W: Request, const N: usize> Frames<W, N> {
         let (has_key, out_of_ids) = (false, false);
         Some(Self {
             slots,
-            memory,
+            memory: ManuallyDrop::new(memory),
             origin,
             bounds,
             next_id,
@@ -351,7 +369,22 @@ impl<W: Request, const N: usize> Frames<W, N> {
             slot.entry.lkey = key.lkey();
         }
         self.has_key = true;
-        self.limit = if self.out_of_ids { 0 } else { self.bounds.depth };
+        self.set_ceiling(u32::MAX);
+    }
+
+    /// Lets no more requests than this be in flight, those in kept places aside; no more than the depth in any case.
+    pub(crate) fn set_ceiling(&mut self, ceiling: u32) {
+        self.limit = if self.may_post() { ceiling.min(self.depth()) } else { 0 };
+    }
+
+    /// Whether anything may be posted, were there a place.
+    pub(crate) const fn may_post(&self) -> bool {
+        self.has_key && !self.out_of_ids
+    }
+
+    /// How many requests may be in flight at most, those in kept places aside.
+    pub(crate) const fn depth(&self) -> u32 {
+        self.bounds.depth.saturating_sub(self.bounds.kept)
     }
 
     pub(crate) const fn has_key(&self) -> bool {
@@ -421,6 +454,16 @@ impl<W: Request, const N: usize> Frames<W, N> {
             return None;
         }
         let wr_id = self.next_id.wrapping_add(u64::from(ahead));
+        Some(Vacant { ring: self, wr_id })
+    }
+
+    /// As [`Frames::vacant`], where a kept place will do.
+    pub(crate) fn vacant_kept(&mut self) -> Option<Vacant<'_, W, N>> {
+        // The bounds' depth is the ring's length at most.
+        if !self.may_post() || self.in_flight >= self.bounds.depth {
+            return None;
+        }
+        let wr_id = self.next_id;
         Some(Vacant { ring: self, wr_id })
     }
 
@@ -519,42 +562,56 @@ impl<W: Request, const N: usize> Frames<W, N> {
         })
     }
 
-    /// Ends the request that a completion is of, and those before it, if they are at most `at_once`; 0 stands for a broken
-    /// link, where the books are kept and no frame is handed out.
+    /// Ends the request that a completion is of, and those before it, if they are at most `at_once`; answers how many, or
+    /// nothing if it ends none ([`Frames::mismatch`] says why).
     #[inline(always)]
-    pub(crate) fn release(&mut self, completion: Completion<'_>, at_once: u32) -> Result<Returned<'_, W, N>, Mismatch> {
+    pub(crate) fn end(&mut self, completion: Completion<'_>, at_once: u32) -> Option<u32> {
         let wr_id = completion.wr_id();
         let posted_after = self.posted_after(wr_id);
         // At least 1 for a request in flight; wraps to more than any limit for one that is not.
         let released = self.in_flight.wrapping_sub(posted_after);
         // One branch each: joined by `||`, they cost more instructions.
         if completion.queue() != self.origin.queue {
-            return Err(Mismatch::Queue);
+            return None;
         }
         if completion.qp_num() != self.origin.qp_num {
-            return Err(Mismatch::QueuePair);
+            return None;
         }
         if self.slot(wr_id).request.wr_id() != wr_id {
-            return Err(Mismatch::NotInFlight);
+            return None;
         }
         if released.wrapping_sub(1) >= at_once {
-            return Err(self.not_released(completion, at_once));
+            return None;
         }
         self.in_flight = posted_after;
         if self.next_id & RENEW_BIT != 0 {
-            // Inlined although it is rare: a call here would make callers look at memory again.
+            // Inlined although it is rare: a call here would make callers look at memory again. Said to be cold: else it stands in
+            // the middle of a poll's path, which then takes a jump more for each completion.
+            core::hint::cold_path();
             self.renew_from(&BLOCKS);
         }
-        let len_bytes = self.bounds.frame_bytes as usize;
-        Ok(Returned { ring: self, wr_id, released, start_bytes: 0, len_bytes })
+        Some(released)
     }
 
-    /// The rare rest of [`Frames::release`]. On a broken link completions may be missing.
+    /// As [`Frames::end`], and hands out the frame of the last of them. Where `at_once` is 0 the link is broken: its books
+    /// are kept, and no frame is handed out.
+    #[inline(always)]
+    pub(crate) fn release(&mut self, completion: Completion<'_>, at_once: u32) -> Result<Returned<'_, W, N>, Mismatch> {
+        match self.end(completion, at_once) {
+            Some(_) => {
+                let len_bytes = self.bounds.frame_bytes as usize;
+                Ok(Returned { ring: self, wr_id: completion.wr_id(), start_bytes: 0, len_bytes })
+            }
+            None => Err(if at_once == 0 { self.settle(completion) } else { self.mismatch(completion) }),
+        }
+    }
+
+    /// Keeps the books of a broken link: a completion ends its request and all before it, since completions may be missing.
     #[cold]
     #[inline(never)]
-    fn not_released(&mut self, completion: Completion<'_>, at_once: u32) -> Mismatch {
+    pub(crate) fn settle(&mut self, completion: Completion<'_>) -> Mismatch {
         match self.mismatch(completion) {
-            Mismatch::Skipped { .. } if at_once == 0 => {
+            Mismatch::Skipped { .. } => {
                 self.in_flight = self.posted_after(completion.wr_id());
                 Mismatch::Settled
             }
@@ -644,6 +701,20 @@ impl<W: Request, const N: usize> Vacant<'_, W, N> {
 }
 
 impl<const N: usize> Vacant<'_, SendWr, N> {
+    /// The request's number.
+    pub(crate) const fn wr_id(&self) -> u64 {
+        self.wr_id
+    }
+
+    /// As [`Vacant::post`], as another kind of send than the ring's.
+    pub(crate) fn post_as(self, kind: SendKind, calls: &mut QueuePairCalls) -> Result<(), PostFailure> {
+        let Self { ring, wr_id } = self;
+        let of_ring = core::mem::replace(&mut ring.slot_mut(wr_id).request.opcode, kind.opcode());
+        let posted = ring.post_one(calls);
+        ring.slot_mut(wr_id).request.opcode = of_ring;
+        posted
+    }
+
     /// How much of the frame goes out; never more than there is, whatever the caller worked out. (The comparison folds
     /// away where the caller has just made it.)
     #[inline(always)]
@@ -665,10 +736,7 @@ impl<const N: usize> Frames<SendWr, N> {
     /// What every send of the ring does.
     pub(crate) fn set_kind(&mut self, kind: SendKind) {
         for slot in &mut self.slots {
-            slot.request.opcode = match kind {
-                SendKind::Plain => WrOpcode::SEND,
-                SendKind::WithImmediate => WrOpcode::SEND_WITH_IMM,
-            };
+            slot.request.opcode = kind.opcode();
         }
     }
 
@@ -685,19 +753,12 @@ impl<const N: usize> Frames<SendWr, N> {
 pub(crate) struct Returned<'ring, W, const N: usize> {
     ring: &'ring mut Frames<W, N>,
     wr_id: u64,
-    released: u32,
     /// The part that `bytes` shows: `start_bytes + len_bytes` is at most a frame.
     start_bytes: usize,
     len_bytes: usize,
 }
 
 impl<'ring, W: Request, const N: usize> Returned<'ring, W, N> {
-    /// How many requests the completion ended, this one included.
-    #[inline(always)]
-    pub(crate) const fn released(&self) -> u32 {
-        self.released
-    }
-
     /// The request's number.
     #[inline]
     pub(crate) const fn wr_id(&self) -> u64 {

@@ -7,15 +7,18 @@
 //! |---|---|
 //! | 0..2 | magic, `bV` ([`MAGIC`]) |
 //! | 2 | version ([`VERSION`]) |
-//! | 3 | flags: bit 0, a checksum follows; bits 1..8 zero, bit 1 is set aside for credits |
-//! | 4..8 | sequence number |
-//! | 8..12 | payload length, bytes |
-//! | 12..16 | credits granted, cumulative; set aside, zero until links carry credits |
+//! | 3 | flags: bit 0, a checksum follows; bit 1, a credit message (see `credits`); bits 2..8 zero |
+//! | 4..8 | sequence number; of a credit message, that of the next message |
+//! | 8..12 | payload length, bytes; of a credit message 0 |
+//! | 12..16 | the first number that may not be sent yet to this one's sender; zero on links without credits |
 //! | 16..20 | CRC32C of the payload, or zero |
 //!
 //! The rule this file protects: **decoding is total.** Any bytes give fields that fit the bytes, or a typed error.
 
+use bitflags::bitflags;
+
 use crate::link::crc32c::crc32c;
+use crate::link::credits::CreditMode;
 use crate::link::sequence::Sequence;
 
 /// Bytes of the header that mean something.
@@ -25,7 +28,16 @@ pub const MAGIC: u16 = u16::from_be_bytes(*b"bV");
 /// The version that this code writes, and the only one it reads.
 pub const VERSION: u8 = 1;
 
-const HAS_CHECKSUM: u8 = 1;
+bitflags! {
+    /// The header's flags.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(crate) struct Flags: u8 {
+        /// A checksum follows.
+        const CHECKSUM = 1;
+        /// It is a credit message.
+        const CREDIT = 2;
+    }
+}
 
 /// Whether a payload's checksum travels with it; both ends must agree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,7 +66,7 @@ pub struct HeaderFields {
     pub sequence: Sequence,
     /// Its payload's length, bytes; lies within the bytes that were decoded.
     pub payload_bytes: u32,
-    /// Messages granted so far; zero until links carry credits.
+    /// The first number that its sender cannot receive yet; zero on links without credits.
     pub credits: u32,
 }
 
@@ -97,6 +109,11 @@ pub enum HeaderError {
         /// The room there is, bytes.
         room_bytes: u32,
     },
+    /// A credit message has a payload.
+    CreditWithPayload {
+        /// What the header says, bytes.
+        got_bytes: u32,
+    },
     /// The payload is not what was sent.
     Corrupt {
         /// The CRC32C in the header.
@@ -124,6 +141,7 @@ impl core::fmt::Display for HeaderError {
             Self::TooLong { got_bytes, room_bytes } => {
                 write!(f, "header says {got_bytes} bytes of payload, there is room for {room_bytes}")
             }
+            Self::CreditWithPayload { got_bytes } => write!(f, "credit message with {got_bytes} bytes of payload"),
             Self::Corrupt { expected, got } => {
                 write!(f, "payload is corrupt: its CRC32C is {got:#010x}, the header says {expected:#010x}")
             }
@@ -154,21 +172,23 @@ impl<const ROOM: usize> Header<ROOM> {
     /// A frame shorter than that is left as it is; a link never has one.
     #[inline]
     pub fn encode(&self, frame: &mut [u8], sequence: Sequence, payload_bytes: u32) {
+        self.encode_fields(frame, HeaderFields { sequence, payload_bytes, credits: 0 }, Flags::empty());
+    }
+
+    /// As [`Header::encode`]: all fields, and flags besides the checksum's.
+    #[inline]
+    pub(crate) fn encode_fields(&self, frame: &mut [u8], fields: HeaderFields, flags: Flags) {
+        let HeaderFields { sequence, payload_bytes, credits } = fields;
         let Some((room, rest)) = frame.split_at_mut_checked(ROOM) else { return };
         let Some(payload) = rest.get(..payload_bytes as usize) else { return };
         let (flags, crc) = match self.checksum {
-            Checksum::Off => (0, 0),
-            Checksum::Crc32c => (HAS_CHECKSUM, crc32c(payload)),
+            Checksum::Off => (flags, 0),
+            Checksum::Crc32c => (flags | Flags::CHECKSUM, crc32c(payload)),
         };
         let Some(header) = room.first_chunk_mut::<HEADER_BYTES>() else { return };
         let [m0, m1] = MAGIC.to_be_bytes();
-        let words = [
-            u32::from_be_bytes([m0, m1, VERSION, flags]),
-            sequence.number(),
-            payload_bytes,
-            0, // credits
-            crc,
-        ];
+        let start = u32::from_be_bytes([m0, m1, VERSION, flags.bits()]);
+        let words = [start, sequence.number(), payload_bytes, credits, crc];
         for (bytes, word) in header.as_chunks_mut::<4>().0.iter_mut().zip(words) {
             *bytes = word.to_be_bytes();
         }
@@ -180,6 +200,16 @@ impl<const ROOM: usize> Header<ROOM> {
     /// [`HeaderError`] says what is wrong with the bytes, the first thing in the order of the variants.
     #[inline]
     pub fn decode(&self, bytes: &[u8]) -> Result<HeaderFields, HeaderError> {
+        self.decode_fields(bytes, CreditMode::Off).map(|(fields, _)| fields)
+    }
+
+    /// As [`Header::decode`], credit messages included where there are credits.
+    #[inline]
+    pub(crate) fn decode_fields(
+        &self,
+        bytes: &[u8],
+        credits_are: CreditMode,
+    ) -> Result<(HeaderFields, Flags), HeaderError> {
         let too_short = HeaderError::TooShort { got_bytes: bytes.len() as u64, need_bytes: Self::ROOM_IN_U32 };
         let (room, rest) = bytes.split_at_checked(ROOM).ok_or(too_short)?;
         let header = room.first_chunk::<HEADER_BYTES>().ok_or(too_short)?;
@@ -196,21 +226,26 @@ impl<const ROOM: usize> Header<ROOM> {
         if version != VERSION {
             return Err(HeaderError::Version { got: version });
         }
-        if flags & !HAS_CHECKSUM != 0 {
-            return Err(HeaderError::ReservedBits { got: flags });
+        let reserved = HeaderError::ReservedBits { got: flags };
+        let flags = Flags::from_bits(flags).ok_or(reserved)?;
+        if flags.contains(Flags::CREDIT) && credits_are == CreditMode::Off {
+            return Err(reserved);
         }
-        if (flags & HAS_CHECKSUM != 0) != (self.checksum == Checksum::Crc32c) {
+        if flags.contains(Flags::CHECKSUM) != (self.checksum == Checksum::Crc32c) {
             return Err(HeaderError::ChecksumDisagreement { expected: self.checksum });
         }
         let room_bytes = u32::try_from(rest.len()).unwrap_or(u32::MAX);
         let too_long = HeaderError::TooLong { got_bytes: payload_bytes, room_bytes };
         let payload = rest.get(..payload_bytes as usize).ok_or(too_long)?;
+        if flags.contains(Flags::CREDIT) && payload_bytes != 0 {
+            return Err(HeaderError::CreditWithPayload { got_bytes: payload_bytes });
+        }
         if self.checksum == Checksum::Crc32c {
             let got = crc32c(payload);
             if got != crc {
                 return Err(HeaderError::Corrupt { expected: crc, got });
             }
         }
-        Ok(HeaderFields { sequence: Sequence::new(sequence), payload_bytes, credits })
+        Ok((HeaderFields { sequence: Sequence::new(sequence), payload_bytes, credits }, flags))
     }
 }

@@ -5,6 +5,7 @@
 
 use crate::link::bounds::Mismatch;
 use crate::link::carrier::CarrierError;
+use crate::link::credits::AbsurdGrant;
 use crate::link::error::{Fault, LinkError};
 use crate::link::sequence::{Sequence, SequenceChecker, Verdict};
 use crate::link::work_id::{Direction, WorkId};
@@ -15,7 +16,8 @@ use crate::verbs::inline_calls::Completion;
 pub(crate) struct Health {
     /// What a ring's limit is masked with: all ones, and 0 once there is a cause, so that posts need no other look.
     open: u32,
-    /// Requests that one send completion may end; 0 once broken, so that completions need no other look.
+    /// Requests that one send completion may end at a glance; 0 once broken, so that completions need no other look, and
+    /// with credits, so that each gets another look.
     sends_at_once: u32,
     /// As much for receives.
     receives_at_once: u32,
@@ -24,9 +26,15 @@ pub(crate) struct Health {
     receive_marker: bool,
     send_drained: bool,
     receive_drained: bool,
+    /// What the last refusal with a number says.
+    noted: u32,
 }
 
-/// Why a completion gives no frame; the rest is in the [`Health`] and the completion.
+/// That a number is kept in the [`Health`] ([`Health::noted`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Noted(());
+
+/// Why a completion is not, at a glance, a message or sends that are done; the rest is in the [`Health`] and the completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     ForeignQueue,
@@ -37,6 +45,12 @@ pub(crate) enum Refusal {
     Broken,
     /// It is a teardown marker.
     Drained(Direction),
+    /// It is a credit message; its grant is kept, to be taken in.
+    Credit(Noted),
+    /// A credit message was taken in; how many messages it grants is kept.
+    Granted(Noted),
+    /// It is what a link with credits makes of a send; how many messages are done is kept.
+    Sent(Noted),
 }
 
 impl Health {
@@ -51,10 +65,22 @@ impl Health {
             receive_marker: false,
             send_drained: false,
             receive_drained: false,
+            noted: 0,
         }
     }
 
-    /// Requests that one completion may end: none once the link is broken.
+    /// Keeps a number, so that what says it fits a register.
+    pub(crate) const fn note(&mut self, number: u32) -> Noted {
+        self.noted = number;
+        Noted(())
+    }
+
+    /// The number kept last.
+    pub(crate) const fn noted(&self, Noted(()): Noted) -> u32 {
+        self.noted
+    }
+
+    /// Requests that one completion may end at a glance: none once the link is broken.
     #[inline(always)]
     pub(crate) const fn released_at_once(&self, direction: Direction) -> u32 {
         match direction {
@@ -130,6 +156,14 @@ impl Health {
         })
     }
 
+    /// Breaks for a grant that cannot be true.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn absurd(&mut self, completion: Completion<'_>, got: Sequence, absurd: AbsurdGrant) -> Refusal {
+        let AbsurdGrant { least, most } = absurd;
+        self.break_now(Fault::Grant { wr_id: completion.wr_id(), least, most, got })
+    }
+
     /// What a completion means that ends no request of the link.
     #[cold]
     #[inline(never)]
@@ -149,7 +183,7 @@ impl Health {
         }
     }
 
-    /// The error that a refusal stands for; a marker is none.
+    /// The error that a refusal stands for; a marker, and what goes by credits, is none.
     #[inline(always)]
     pub(crate) fn error(&self, refusal: Refusal, completion: Completion<'_>, qp_num: u32) -> LinkError {
         // A link that refuses for a fault has one.
@@ -158,7 +192,9 @@ impl Health {
             Refusal::ForeignQueue => LinkError::ForeignQueue,
             Refusal::ForeignQueuePair => LinkError::ForeignQueuePair { expected: qp_num, got: completion.qp_num() },
             Refusal::Fault => LinkError::Fault(cause),
-            Refusal::Broken | Refusal::Drained(_) => LinkError::Broken { cause },
+            Refusal::Broken | Refusal::Drained(_) | Refusal::Credit(_) | Refusal::Granted(_) | Refusal::Sent(_) => {
+                LinkError::Broken { cause }
+            }
         }
     }
 

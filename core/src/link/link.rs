@@ -4,8 +4,9 @@
 //! of what is outstanding go on, so that teardown knows what it waits for.
 
 use crate::link::bounds::{Bounds, Origin};
-use crate::link::carrier::Carrier;
-use crate::link::error::{AlreadyStarted, Fault, LinkError, ReceiveError, SendError};
+use crate::link::carrier::{Carrier, Granting};
+use crate::link::credits::{CreditMode, Credits, LEAST_DEPTH, MOST_RECEIVES};
+use crate::link::error::{AgreeError, AlreadyStarted, Fault, LinkError, ReceiveError, SendError};
 use crate::link::frame::{self, FrameKey, FrameMemory, Frames, HeldMemory};
 use crate::link::header::Checksum;
 use crate::link::health::{Health, Refusal};
@@ -38,8 +39,13 @@ pub struct Link<C: Carrier, const SEND: usize, const RECV: usize> {
 pub enum Event<'link, const RECV: usize> {
     /// Sends are done: their frames have left this end, which says nothing of the other.
     Sent {
-        /// How many.
+        /// How many messages; 0 when it was a credit message only.
         released: u32,
+    },
+    /// A credit message came: the other end takes more messages.
+    Granted {
+        /// How many more.
+        messages: u32,
     },
     /// The next message came.
     Received(RecvFrame<'link, RECV>),
@@ -63,7 +69,8 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
     /// Nothing is posted. The memory is not registered here: see [`LinkSetup::key`] and [`Link::set_key`].
     ///
     /// # Errors
-    /// [`LinkSetupError`]; the memory is then gone. [`LinkSetup::check`] asks beforehand.
+    /// [`LinkSetupError`]; the memory is then dropped, and static storage can be claimed again, but where work request numbers
+    /// are used up: it then stays claimed. [`LinkSetup::check`] asks beforehand.
     pub fn new(
         carrier: C,
         calls: QueuePairCalls,
@@ -76,9 +83,14 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
         let depth = rules.depth(geometry.send_capacity, frame_bytes).min(SEND as u32);
         let released_at_once = rules.signal_every.clamp(1, (depth / 2).max(1));
         let byte_len = rules.byte_len;
-        let send_bounds = Bounds { frame_bytes, depth, released_at_once, byte_len };
+        let (kept, at_a_glance) = match rules.credits {
+            CreditMode::Off => (0, released_at_once),
+            CreditMode::On => (1, 0),
+        };
+        let send_bounds = Bounds { frame_bytes, depth, kept, released_at_once, byte_len };
         let depth = rules.depth(geometry.recv_capacity, frame_bytes).min(RECV as u32);
-        let recv_bounds = Bounds { frame_bytes, depth, released_at_once: 1, byte_len };
+        let recv_bounds = Bounds { frame_bytes, depth, kept: 0, released_at_once: 1, byte_len };
+        let credits = Credits::new(rules.credits, depth, tx_start, rx_start);
         let (send_memory, recv_memory) =
             memory.split_at(SEND.wrapping_mul(frame_bytes as usize)).map_err(|memory| {
                 let got_bytes = memory.len_bytes() as u64;
@@ -88,9 +100,9 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
         let send = Frames::new(send_memory, Origin { queue: send_queue, qp_num }, send_bounds);
         let recv = Frames::new(recv_memory, Origin { queue: recv_queue, qp_num }, recv_bounds);
         let (Some(send), Some(recv)) = (send, recv) else { return Err(LinkSetupError::WorkIdsUsedUp) };
-        let send = SendRing::new::<C>(send, rules, tx_start);
+        let send = SendRing::new::<C>(send, rules, tx_start, credits);
         let recv = RecvRing::new(recv, rules, rx_start);
-        let health = Health::new(released_at_once, 1);
+        let health = Health::new(at_a_glance, 1);
         let mut link = Self { calls, health, carrier, send, recv };
         if let Some(key) = key {
             link.set_key(key);
@@ -100,7 +112,7 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
 
     /// Says under which key the frames are registered. Until then every post is `Unregistered`.
     pub fn set_key(&mut self, key: FrameKey) {
-        self.send.frames_mut().set_key(key);
+        self.send.set_key(key);
         self.recv.frames_mut().set_key(key);
     }
 
@@ -108,29 +120,95 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
     ///
     /// # Errors
     /// [`AlreadyStarted`] once anything was posted: numbers in use do not change, there is no resynchronising.
-    pub const fn set_starts(&mut self, tx_start: Sequence, rx_start: Sequence) -> Result<(), AlreadyStarted> {
+    pub fn set_starts(&mut self, tx_start: Sequence, rx_start: Sequence) -> Result<(), AlreadyStarted> {
         if !self.send.frames().is_untouched() || !self.recv.frames().is_untouched() {
             return Err(AlreadyStarted);
         }
-        self.send.set_start(tx_start);
+        self.send.set_start(tx_start, self.send.credits().started_at(tx_start, rx_start));
         self.recv.set_start(rx_start);
         Ok(())
+    }
+
+    /// Says how many receives the other end posts before the first message, where the link carries credits: so many less
+    /// one may be sent to begin with, and no grant can be for more. Before that nothing may be sent. This end is to post
+    /// all its receives ([`recv_depth`](Self::recv_depth)), before the other end sends.
+    ///
+    /// # Errors
+    /// [`AgreeError::Receives`] if no link with credits can be made of so many; [`AgreeError::AlreadyStarted`] once a
+    /// message was posted. Without credits there is nothing to agree on, and no error.
+    pub fn agree_credits(&mut self, peer_receives: u32) -> Result<(), AgreeError> {
+        if self.credit_mode() == CreditMode::Off {
+            return Ok(());
+        }
+        if !(LEAST_DEPTH..=MOST_RECEIVES).contains(&peer_receives) {
+            return Err(AgreeError::Receives { got: peer_receives, least: LEAST_DEPTH, most: MOST_RECEIVES });
+        }
+        if !self.send.frames().is_untouched() {
+            return Err(AgreeError::AlreadyStarted);
+        }
+        let next = self.send.next_sequence();
+        self.send.set_start(next, self.send.credits().agreed(peer_receives, next));
+        Ok(())
+    }
+
+    /// Whether the link carries credits.
+    pub const fn credit_mode(&self) -> CreditMode {
+        self.send.credits().mode()
+    }
+
+    /// How many messages the other end takes now, beyond those that were sent; very many where there are no credits.
+    pub const fn credits_left(&self) -> u32 {
+        self.send.credits().left(self.send.next_sequence())
+    }
+
+    /// The number of the next message, if the other end has granted no credit for it.
+    pub const fn no_credit(&self) -> Option<Sequence> {
+        if self.credits_left() == 0 { Some(self.send.next_sequence()) } else { None }
+    }
+
+    /// Posts a credit message if one is due: the other end may be waiting for it. Answers how many messages it grants; 0 if
+    /// none is due, or there is no place for it before a send completes.
+    ///
+    /// With credits, it is to be called whenever completions were taken or receives were posted, after that; it costs a few
+    /// instructions where nothing is due. What was written into the frame that comes next is then in the one after it.
+    ///
+    /// # Errors
+    /// [`SendError::Refused`]: nothing was granted, and it is due again. [`SendError::Broken`]: the provider does not say
+    /// what it did, the link has just been broken.
+    #[inline]
+    pub fn grant_credits(&mut self) -> Result<u32, SendError> {
+        let Self { calls, health, carrier, send, recv, .. } = self;
+        match send.credits().due(recv.expected(), recv.frames().in_flight()) {
+            Some(grant) => send.post_credit(calls, health, carrier, grant),
+            None => Ok(0),
+        }
+    }
+
+    /// What goes along with a message, where each message carries a grant.
+    #[inline(always)]
+    fn grant_along(&self) -> Sequence {
+        match C::GRANTING {
+            Granting::EachMessage => self.send.credits().grant(self.recv.expected(), self.recv.frames().in_flight()),
+            Granting::Apart => Sequence::new(0),
+        }
     }
 
     /// The next frame to fill in and post.
     ///
     /// # Errors
-    /// [`SendError::Full`], [`SendError::Unregistered`], [`SendError::Broken`].
+    /// [`SendError::Full`], [`SendError::NoCredit`], [`SendError::Unregistered`], [`SendError::Broken`].
     #[inline(always)]
     pub fn next_frame(&mut self) -> Result<SendFrame<'_, C, SEND>, SendError> {
-        self.send.next_frame(&mut self.calls, &mut self.health, &self.carrier)
+        let grant = self.grant_along();
+        self.send.next_frame(&mut self.calls, &mut self.health, &self.carrier, grant)
     }
 
     /// Messages to be staged and posted in one call.
     #[inline(always)]
     pub fn chain(&mut self) -> SendChain<'_, C, SEND> {
+        let grant = self.grant_along();
         let (frames, books) = self.send.parts();
-        SendChain::new(frames, books, &mut self.calls, &mut self.health, &self.carrier)
+        SendChain::new(frames, books, &mut self.calls, &mut self.health, &self.carrier, grant)
     }
 
     /// Posts at most `max` receives, of the frames that are not posted; answers how many.
@@ -159,13 +237,24 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
                 Ok(released) => return Ok(Event::Sent { released }),
                 Err(refusal) => refusal,
             },
-            Direction::Receive => match self.recv.accept(&mut self.health, &self.carrier, completion) {
-                Ok(message) => return Ok(Event::Received(message.into_frame(&mut self.calls, &mut self.health))),
-                Err(refusal) => refusal,
-            },
+            Direction::Receive => {
+                match self.recv.accept(&mut self.calls, &mut self.health, &self.carrier, completion) {
+                    Ok(message) => match self.send.take_along::<C>(message.grant(), &mut self.health, completion) {
+                        Ok(()) => {
+                            let frame = message.into_frame(&mut self.calls, &mut self.health);
+                            return Ok(Event::Received(frame));
+                        }
+                        Err(refusal) => refusal,
+                    },
+                    Err(Refusal::Credit(grant)) => self.send.take_alone(grant, &mut self.health, completion),
+                    Err(refusal) => refusal,
+                }
+            }
         };
         match refusal {
             Refusal::Drained(direction) => Ok(Event::Drained(direction)),
+            Refusal::Sent(released) => Ok(Event::Sent { released: self.health.noted(released) }),
+            Refusal::Granted(messages) => Ok(Event::Granted { messages: self.health.noted(messages) }),
             refusal => Err(self.health.error(refusal, completion, self.calls.qp_num())),
         }
     }
@@ -232,9 +321,9 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
         self.carrier.checksum()
     }
 
-    /// Sends that may be in flight at once.
+    /// Sends that may be in flight at once; with credits, the place for a credit message is not counted.
     pub const fn send_depth(&self) -> u32 {
-        self.send.frames().bounds().depth
+        self.send.frames().depth()
     }
 
     /// Receives that may be posted at once.

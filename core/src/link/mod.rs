@@ -9,8 +9,10 @@
 //! |---|---|
 //! | `link` | rings, numbers and health together; completions in, events out |
 //! | `send_ring`, `send_chain`, `recv_ring` | one direction each: lengths, signalling, refusals; order |
+//! | `claim` | static storage has one owner at a time |
 //! | `frame` | bytes that a device writes, and who holds them: the only unsafe code here |
 //! | `carrier`, `header`, `crc32c` | how a number travels |
+//! | `credits` | how many messages the other end takes |
 //! | `sequence`, `work_id` | what numbers mean |
 //! | `rules`, `bounds`, `error`, `health` | what a fabric demands; what can go wrong, and what it leaves behind |
 //!
@@ -118,6 +120,7 @@
 //!             frame.repost()?;
 //!             came += 1;
 //!         }
+//!         Event::Granted { .. } => unreachable!("the link has no credits"),
 //!         Event::Drained(_) => unreachable!("no marker was posted"),
 //!     }
 //! }
@@ -159,6 +162,7 @@
 
 pub mod carrier;
 pub mod crc32c;
+pub mod credits;
 pub mod error;
 pub mod frame;
 pub mod header;
@@ -169,13 +173,15 @@ pub mod sequence;
 pub mod work_id;
 
 mod bounds;
+mod claim;
 mod health;
 mod recv_ring;
 mod send_chain;
 mod send_ring;
 
 pub use carrier::{Carrier, CarrierError, CarrierKind, Immediate, Raw, ReadError};
-pub use error::{AlreadyStarted, Fault, LinkError, ReceiveError, SendError};
+pub use credits::CreditMode;
+pub use error::{AgreeError, AlreadyStarted, Fault, LinkError, ReceiveError, SendError};
 pub use frame::{FrameKey, FrameMemory, FrameStorage, HeldMemory, PAGE_BYTES};
 pub use header::{Checksum, Header, HeaderError, HeaderFields};
 pub use link::{Event, Link, Outstanding};

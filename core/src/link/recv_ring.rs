@@ -4,9 +4,10 @@
 //! fault, and the frame stays in the ring.
 
 use crate::link::bounds::PostFailure;
-use crate::link::carrier::{Arrival, Carrier, Numbered};
+use crate::link::carrier::{Arrival, Carrier, MessageParts, Numbered};
+use crate::link::credits::CreditMessage;
 use crate::link::error::{Fault, ReceiveError};
-use crate::link::frame::{Frames, Returned};
+use crate::link::frame::{Frames, Returned, Vacant};
 use crate::link::health::{Health, Refusal};
 use crate::link::rules::{LinkRules, Posting};
 use crate::link::sequence::{Sequence, SequenceChecker};
@@ -114,6 +115,7 @@ impl<const N: usize> RecvRing<N> {
     #[inline(always)]
     pub(crate) fn accept<C: Carrier>(
         &mut self,
+        calls: &mut QueuePairCalls,
         health: &mut Health,
         carrier: &C,
         completion: Completion<'_>,
@@ -127,12 +129,17 @@ impl<const N: usize> RecvRing<N> {
             Some(sequence) => returned.trim_to_believed(wc.byte_len).map(|()| sequence),
             None => None,
         };
-        let got = match at_a_glance {
-            Some(sequence) => sequence,
+        let (got, grant) = match at_a_glance {
+            Some(sequence) => (sequence, Sequence::new(0)),
             None => match carrier.read(wc, returned.frame(), &self.rules) {
-                Ok(Arrival { sequence, header_bytes, payload_bytes }) => {
+                Ok(Arrival::Message(MessageParts { sequence, header_bytes, payload_bytes, grant })) => {
                     returned.trim(header_bytes, payload_bytes);
-                    sequence
+                    (sequence, grant)
+                }
+                Ok(Arrival::Credit(credit)) => {
+                    // Taken apart here, so that what returned need not exist in memory.
+                    let vacant = returned.into_vacant();
+                    return Err(credit_came(vacant, &self.checker, calls, health, completion, credit));
                 }
                 Err(error) => return Err(health.unreadable(completion, error)),
             },
@@ -140,7 +147,33 @@ impl<const N: usize> RecvRing<N> {
         if C::NUMBERED == Numbered::Yes && !self.checker.advance(got) {
             return Err(health.out_of_order(&self.checker, completion, got));
         }
-        Ok(Message { returned, numbered: C::NUMBERED, sequence: got })
+        Ok(Message { returned, numbered: C::NUMBERED, sequence: got, grant })
+    }
+}
+
+/// Takes a credit message in: its receive is posted again at once, so that there is one for the next.
+#[cold]
+#[inline(never)]
+fn credit_came<const N: usize>(
+    vacant: Option<Vacant<'_, RecvWr, N>>,
+    checker: &SequenceChecker,
+    calls: &mut QueuePairCalls,
+    health: &mut Health,
+    completion: Completion<'_>,
+    credit: CreditMessage,
+) -> Refusal {
+    let CreditMessage { place, grant } = credit;
+    if place != checker.expected {
+        return health.out_of_order(checker, completion, place);
+    }
+    // The link was registered when the frame was posted, and a place is free: without one, numbers have run out.
+    let Some(vacant) = vacant else { return health.break_now(Fault::CreditReceive { raw: None }) };
+    match vacant.post(calls) {
+        Ok(()) => Refusal::Credit(health.note(grant.number())),
+        Err(PostFailure::Refused { raw, .. }) => health.break_now(Fault::CreditReceive { raw: Some(raw) }),
+        Err(PostFailure::Unknown { raw }) => {
+            health.break_now(Fault::PostUnknown { direction: Direction::Receive, raw })
+        }
     }
 }
 
@@ -149,13 +182,20 @@ pub(crate) struct Message<'link, const N: usize> {
     returned: Returned<'link, RecvWr, N>,
     numbered: Numbered,
     sequence: Sequence,
+    grant: Sequence,
 }
 
 impl<'link, const N: usize> Message<'link, N> {
+    /// Its sender's grant, where each message carries one.
+    #[inline(always)]
+    pub(crate) const fn grant(&self) -> Sequence {
+        self.grant
+    }
+
     /// Joins it with what is needed to post the frame again.
     #[inline(always)]
     pub(crate) fn into_frame(self, calls: &'link mut QueuePairCalls, health: &'link mut Health) -> RecvFrame<'link, N> {
-        let Self { returned, numbered, sequence } = self;
+        let Self { returned, numbered, sequence, .. } = self;
         RecvFrame { returned, calls, health, numbered, sequence }
     }
 }

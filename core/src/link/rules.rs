@@ -4,7 +4,8 @@
 //! (link layer 100) a send and its receive must have the same number of 4 KiB frames, requests are posted one at a time,
 //! and nobody says what a receive's `byte_len` means.
 
-use crate::link::carrier::Carrier;
+use crate::link::carrier::{Carrier, Numbered};
+use crate::link::credits::{CreditMode, LEAST_DEPTH};
 use crate::link::frame::{FrameKey, FrameMemory};
 use crate::link::sequence::Sequence;
 use crate::verbs::inline_calls::QueueId;
@@ -73,10 +74,12 @@ pub struct LinkRules {
     pub inline_limit_bytes: u32,
     /// Every how many sends one is signalled; at most half of the send ring's depth is used.
     pub signal_every: u32,
+    /// Whether the link carries credits: to be agreed with the other end, and not with the raw carrier.
+    pub credits: CreditMode,
 }
 
 impl LinkRules {
-    /// The rules of a link layer; nothing goes inline.
+    /// The rules of a link layer; nothing goes inline, and no credits ([`CreditMode::default_for`]) until they are asked for.
     pub const fn for_link_layer(link_layer: LinkLayer) -> Self {
         match link_layer {
             LinkLayer::THUNDERBOLT => Self {
@@ -86,6 +89,7 @@ impl LinkRules {
                 depth_unit: DepthUnit::ThunderboltFrames,
                 inline_limit_bytes: 0,
                 signal_every: 1,
+                credits: CreditMode::Off,
             },
             _ => Self {
                 wire_length: WireLength::Exact,
@@ -94,6 +98,7 @@ impl LinkRules {
                 depth_unit: DepthUnit::Requests,
                 inline_limit_bytes: 0,
                 signal_every: 16,
+                credits: CreditMode::Off,
             },
         }
     }
@@ -205,6 +210,17 @@ pub enum LinkSetupError {
         /// What the receive queue holds, in its unit.
         recv_capacity: u32,
     },
+    /// Credits need places that these queues do not have.
+    NoCreditRoom {
+        /// Frames that the send queue holds.
+        send_depth: u32,
+        /// Frames that the receive queue holds.
+        recv_depth: u32,
+        /// What each must hold at least.
+        least: u32,
+    },
+    /// Credits count numbers, and the carrier has none.
+    CreditsWithoutNumbers,
     /// The process has made more links than there are work request numbers for (2^30).
     WorkIdsUsedUp,
 }
@@ -231,6 +247,11 @@ impl core::fmt::Display for LinkSetupError {
                 f,
                 "each queue must hold one frame at least, got capacities {send_capacity} (send) and {recv_capacity} (receive)"
             ),
+            Self::NoCreditRoom { send_depth, recv_depth, least } => write!(
+                f,
+                "with credits each queue must hold {least} frames at least, got {send_depth} (send) and {recv_depth} (receive)"
+            ),
+            Self::CreditsWithoutNumbers => f.write_str("the raw carrier has no numbers, so it cannot carry credits"),
             Self::WorkIdsUsedUp => f.write_str("this process has used up all work request numbers: restart it"),
         }
     }
@@ -275,7 +296,21 @@ impl LinkSetup {
         if self.rules.depth(send_capacity, frame_bytes) == 0 || self.rules.depth(recv_capacity, frame_bytes) == 0 {
             return Err(LinkSetupError::NoDepth { send_capacity, recv_capacity });
         }
-        Ok(())
+        self.check_credits::<C, SEND, RECV>()
+    }
+
+    fn check_credits<C: Carrier, const SEND: usize, const RECV: usize>(&self) -> Result<(), LinkSetupError> {
+        let Geometry { frame_bytes, send_capacity, recv_capacity } = self.geometry;
+        let send_depth = self.rules.depth(send_capacity, frame_bytes).min(SEND as u32);
+        let recv_depth = self.rules.depth(recv_capacity, frame_bytes).min(RECV as u32);
+        match (self.rules.credits, C::NUMBERED) {
+            (CreditMode::Off, _) => Ok(()),
+            (CreditMode::On, Numbered::No) => Err(LinkSetupError::CreditsWithoutNumbers),
+            (CreditMode::On, Numbered::Yes) if send_depth.min(recv_depth) < LEAST_DEPTH => {
+                Err(LinkSetupError::NoCreditRoom { send_depth, recv_depth, least: LEAST_DEPTH })
+            }
+            (CreditMode::On, Numbered::Yes) => Ok(()),
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 //! it had never been staged**, numbers included.
 
 use crate::link::bounds::PostFailure;
-use crate::link::carrier::Carrier;
+use crate::link::carrier::{Carrier, Granting};
 use crate::link::error::SendError;
 use crate::link::frame::{Frames, Vacant};
 use crate::link::health::Health;
@@ -32,6 +32,8 @@ pub struct SendChain<'link, C: Carrier, const N: usize> {
     calls: &'link mut QueuePairCalls,
     health: &'link mut Health,
     carrier: &'link C,
+    /// What this end grants with each message, where messages carry that.
+    grant: Sequence,
     staged: u32,
     /// Sends since the last signalled one, the staged ones included.
     unsignalled: u32,
@@ -45,23 +47,25 @@ impl<'link, C: Carrier, const N: usize> SendChain<'link, C, N> {
         calls: &'link mut QueuePairCalls,
         health: &'link mut Health,
         carrier: &'link C,
+        grant: Sequence,
     ) -> Self {
         let unsignalled = books.unsignalled;
-        Self { frames, books, calls, health, carrier, staged: 0, unsignalled }
+        Self { frames, books, calls, health, carrier, grant, staged: 0, unsignalled }
     }
 
     /// The next frame to fill in and stage.
     ///
     /// # Errors
-    /// [`SendError::Full`], [`SendError::Unregistered`], [`SendError::Broken`]; what was staged stays staged.
+    /// [`SendError::Full`], [`SendError::NoCredit`], [`SendError::Unregistered`], [`SendError::Broken`]; what was staged
+    /// stays staged.
     #[inline(always)]
     pub fn next_frame(&mut self) -> Result<ChainFrame<'_, C, N>, SendError> {
         if !self.frames.has_vacant_if(self.health.open(), self.staged) {
-            return Err(no_frame(self.frames, self.health));
+            return Err(no_frame(self.frames, self.books, self.staged, self.health));
         }
-        let Self { frames, books, carrier, staged, unsignalled, .. } = self;
+        let Self { frames, books, carrier, grant, staged, unsignalled, .. } = self;
         match frames.vacant_ahead(*staged) {
-            Some(vacant) => Ok(ChainFrame { vacant, books, carrier, staged, unsignalled }),
+            Some(vacant) => Ok(ChainFrame { vacant, books, carrier, grant: *grant, staged, unsignalled }),
             // Unreachable: there was a free one.
             None => Err(SendError::Full { depth: 0 }),
         }
@@ -80,8 +84,13 @@ impl<'link, C: Carrier, const N: usize> SendChain<'link, C, N> {
     #[inline(always)]
     pub fn post(self) -> Result<Posted, SendError> {
         // Taken apart here, so that the chain need not exist in memory.
-        let Self { frames, books, calls, health, staged, .. } = self;
-        post_staged(frames, books, calls, health, staged)
+        let Self { frames, books, calls, health, grant, staged, .. } = self;
+        let first = books.next;
+        let posted = post_staged(frames, books, calls, health, staged);
+        if C::GRANTING == Granting::EachMessage && books.next != first {
+            books.credits.sent_in_message(grant);
+        }
+        posted
     }
 }
 
@@ -128,6 +137,7 @@ pub struct ChainFrame<'chain, C: Carrier, const N: usize> {
     vacant: Vacant<'chain, SendWr, N>,
     books: &'chain SendBooks,
     carrier: &'chain C,
+    grant: Sequence,
     staged: &'chain mut u32,
     unsignalled: &'chain mut u32,
 }
@@ -145,7 +155,7 @@ impl<C: Carrier, const N: usize> ChainFrame<'_, C, N> {
     /// [`SendError::TooLong`]: nothing was staged.
     #[inline(always)]
     pub fn stage(self, payload_bytes: usize) -> Result<Sequence, SendError> {
-        let Self { mut vacant, books, carrier, staged, unsignalled } = self;
+        let Self { mut vacant, books, carrier, grant, staged, unsignalled } = self;
         let room_bytes = room_bytes::<C, N>(vacant.ring());
         if payload_bytes > room_bytes as usize {
             return Err(too_long(payload_bytes, room_bytes));
@@ -153,7 +163,8 @@ impl<C: Carrier, const N: usize> ChainFrame<'_, C, N> {
         let sequence = books.next.plus(*staged);
         // The chain's last is signalled when it is posted.
         let signalled = unsignalled.wrapping_add(1) >= books.rules.signal_every;
-        books.prepare(&mut vacant, carrier, Message { sequence, payload_bytes: payload_bytes as u32, signalled });
+        let payload_bytes = payload_bytes as u32;
+        books.prepare(&mut vacant, carrier, Message { sequence, payload_bytes, signalled, grant });
         *unsignalled = if signalled { 0 } else { unsignalled.wrapping_add(1) };
         *staged = staged.wrapping_add(1);
         Ok(sequence)

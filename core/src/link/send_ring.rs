@@ -4,16 +4,17 @@
 //! frame the next frame. And a caller that follows [`SendFrame::post_more`] with a [`SendFrame::post`] gets every frame
 //! back: every s-th send is signalled, the last that fits, and the last before idle.
 
-use crate::link::bounds::PostFailure;
-use crate::link::carrier::Carrier;
+use crate::link::bounds::{PostFailure, SendKind};
+use crate::link::carrier::{Carrier, Granting};
+use crate::link::credits::{CreditMessage, CreditMode, Credits, GrantBy};
 use crate::link::error::{Fault, SendError};
-use crate::link::frame::{Frames, Vacant};
-use crate::link::health::{Health, Refusal};
+use crate::link::frame::{FrameKey, Frames, Vacant};
+use crate::link::health::{Health, Noted, Refusal};
 use crate::link::rules::{LinkRules, WireLength};
 use crate::link::sequence::Sequence;
 use crate::link::work_id::Direction;
 use crate::verbs::inline_calls::{Completion, QueuePairCalls};
-use crate::verbs::{SendFlags, SendWr};
+use crate::verbs::{Be32, SendFlags, SendWr};
 
 /// Whether another send follows at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +32,10 @@ pub(crate) struct SendBooks {
     pub(crate) next: Sequence,
     /// Sends since the last signalled one.
     pub(super) unsignalled: u32,
+    /// Credits that were had and given.
+    pub(super) credits: Credits,
+    /// Number of the last credit message's request; 0, which no request has, before the first.
+    credit_id: u64,
     /// Whether requests go out as long as their message, and not inline: the common case, decided by one look.
     plain: bool,
     pub(super) rules: LinkRules,
@@ -44,12 +49,17 @@ pub(crate) struct SendRing<const N: usize> {
 }
 
 impl<const N: usize> SendRing<N> {
-    pub(crate) fn new<C: Carrier>(mut frames: Frames<SendWr, N>, rules: LinkRules, start: Sequence) -> Self {
+    pub(crate) fn new<C: Carrier>(
+        mut frames: Frames<SendWr, N>,
+        rules: LinkRules,
+        start: Sequence,
+        credits: Credits,
+    ) -> Self {
         frames.set_kind(C::KIND);
         // The ring's bounds have the period, cut to half the depth.
         let rules = LinkRules { signal_every: frames.bounds().released_at_once, ..rules };
         let plain = rules.wire_length == WireLength::Exact && rules.inline_limit_bytes == 0;
-        Self { frames, books: SendBooks { next: start, unsignalled: 0, plain, rules } }
+        Self { frames, books: SendBooks { next: start, unsignalled: 0, credits, credit_id: 0, plain, rules } }
     }
 
     #[inline]
@@ -57,17 +67,26 @@ impl<const N: usize> SendRing<N> {
         &self.frames
     }
 
-    pub(crate) const fn frames_mut(&mut self) -> &mut Frames<SendWr, N> {
-        &mut self.frames
-    }
-
     pub(crate) fn into_frames(self) -> Frames<SendWr, N> {
         self.frames
     }
 
     /// Sets the number of the next message; for a ring of which nothing was posted.
-    pub(crate) const fn set_start(&mut self, start: Sequence) {
+    pub(crate) fn set_start(&mut self, start: Sequence, credits: Credits) {
         self.books.next = start;
+        self.books.credits = credits;
+        self.set_limit();
+    }
+
+    /// Names the region of the frames.
+    pub(crate) fn set_key(&mut self, key: FrameKey) {
+        self.frames.set_key(key);
+        self.set_limit();
+    }
+
+    #[inline(always)]
+    pub(crate) const fn credits(&self) -> &Credits {
+        &self.books.credits
     }
 
     pub(crate) const fn next_sequence(&self) -> Sequence {
@@ -81,12 +100,13 @@ impl<const N: usize> SendRing<N> {
         calls: &'link mut QueuePairCalls,
         health: &'link mut Health,
         carrier: &'link C,
+        grant: Sequence,
     ) -> Result<SendFrame<'link, C, N>, SendError> {
         if !self.frames.has_vacant_if(health.open(), 0) {
-            return Err(no_frame(&self.frames, health));
+            return Err(no_frame(&self.frames, &self.books, 0, health));
         }
         match self.frames.vacant() {
-            Some(vacant) => Ok(SendFrame { vacant, books: &mut self.books, calls, health, carrier }),
+            Some(vacant) => Ok(SendFrame { vacant, books: &mut self.books, calls, health, carrier, grant }),
             // Unreachable: there was a free one.
             None => Err(SendError::Full { depth: 0 }),
         }
@@ -98,17 +118,107 @@ impl<const N: usize> SendRing<N> {
         (&mut self.frames, &mut self.books)
     }
 
-    /// How many frames a completion gave back.
+    /// Posts a credit message with this grant, if there is a place; answers how many messages it grants.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn post_credit<C: Carrier>(
+        &mut self,
+        calls: &mut QueuePairCalls,
+        health: &mut Health,
+        carrier: &C,
+        grant: Sequence,
+    ) -> Result<u32, SendError> {
+        let Self { frames, books } = self;
+        if health.is_broken() {
+            return Ok(0);
+        }
+        let Some(mut vacant) = frames.vacant_kept() else { return Ok(0) };
+        let credit_bytes = carrier.stamp_credit(vacant.bytes_mut(), CreditMessage { place: books.next, grant });
+        let (wire_bytes, more_flags) = books.by_rules(credit_bytes, vacant.ring().bounds().frame_bytes);
+        vacant.set_wire_bytes(wire_bytes);
+        vacant.set_request(Be32::new(0), SendFlags::SIGNALED | more_flags);
+        let credit_id = vacant.wr_id();
+        if let Err(failure) = vacant.post_as(SendKind::Plain, calls) {
+            return Err(failed(failure, 0, health));
+        }
+        books.credit_id = credit_id;
+        books.unsignalled = 0;
+        let messages = books.credits.sent_alone(grant);
+        self.set_limit();
+        Ok(messages)
+    }
+
+    /// Takes in the grant that came with a message, where messages carry one.
+    #[inline(always)]
+    pub(crate) fn take_along<C: Carrier>(
+        &mut self,
+        grant: Sequence,
+        health: &mut Health,
+        completion: Completion<'_>,
+    ) -> Result<(), Refusal> {
+        if C::GRANTING == Granting::Apart || self.books.credits.mode() == CreditMode::Off {
+            return Ok(());
+        }
+        match self.books.credits.take(grant, self.books.next, GrantBy::Message) {
+            Ok(0) => Ok(()),
+            Ok(_) => {
+                self.set_limit();
+                Ok(())
+            }
+            Err(absurd) => Err(health.absurd(completion, grant, absurd)),
+        }
+    }
+
+    /// Takes in the grant of a credit message that has come.
+    #[inline(never)]
+    pub(crate) fn take_alone(&mut self, grant: Noted, health: &mut Health, completion: Completion<'_>) -> Refusal {
+        let grant = Sequence::new(health.noted(grant));
+        match self.books.credits.take(grant, self.books.next, GrantBy::CreditMessage) {
+            Ok(messages) => {
+                self.set_limit();
+                Refusal::Granted(health.note(messages))
+            }
+            Err(absurd) => health.absurd(completion, grant, absurd),
+        }
+    }
+
+    /// How many messages' frames a completion gave back; a credit message's is not counted.
     #[inline(always)]
     pub(crate) fn accept(&mut self, health: &mut Health, completion: Completion<'_>) -> Result<u32, Refusal> {
-        let released = match self.frames.release(completion, health.released_at_once(Direction::Send)) {
-            Ok(returned) => returned.released(),
-            Err(mismatch) => return Err(health.mismatched(completion, mismatch)),
+        let Some(released) = self.frames.end(completion, health.released_at_once(Direction::Send)) else {
+            return Err(self.accept_on_credit(health, completion));
         };
         if completion.outcome().is_err() {
+            core::hint::cold_path();
             return Err(health.failed(completion));
         }
         Ok(released)
+    }
+
+    /// What is not taken at a glance: with credits that is every completion, since the limit changes with each.
+    #[inline(never)]
+    fn accept_on_credit(&mut self, health: &mut Health, completion: Completion<'_>) -> Refusal {
+        if health.is_broken() {
+            return health.mismatched(completion, self.frames.settle(completion));
+        }
+        let ended = match self.books.credits.mode() {
+            CreditMode::On => self.frames.end(completion, self.frames.bounds().released_at_once),
+            CreditMode::Off => None,
+        };
+        let Some(released) = ended else { return health.mismatched(completion, self.frames.mismatch(completion)) };
+        if completion.outcome().is_err() {
+            return health.failed(completion);
+        }
+        self.set_limit();
+        // A credit message is signalled, and requests complete in order: its own completion is what gives its place back.
+        let is_credit = completion.wr_id() == self.books.credit_id;
+        Refusal::Sent(health.note(if is_credit { released.wrapping_sub(1) } else { released }))
+    }
+
+    /// Lets as many requests be in flight as there are credits for: see `credits`.
+    fn set_limit(&mut self) {
+        let in_flight = self.frames.in_flight();
+        self.frames.set_ceiling(in_flight.saturating_add(self.books.credits.left(self.books.next)));
     }
 }
 
@@ -119,31 +229,40 @@ enum NoFrame {
     Unregistered,
     WorkIdsUsedUp,
     Full,
+    NoCredit,
 }
 
 #[cold]
 #[inline(never)]
-fn why_no_frame<const N: usize>(frames: &Frames<SendWr, N>, health: &Health) -> NoFrame {
+fn why_no_frame<const N: usize>(frames: &Frames<SendWr, N>, staged: u32, health: &Health) -> NoFrame {
     if health.is_broken() {
         NoFrame::Broken
     } else if !frames.has_key() {
         NoFrame::Unregistered
-    } else if frames.limit() == 0 {
+    } else if !frames.may_post() {
         NoFrame::WorkIdsUsedUp
+    } else if frames.in_flight().saturating_add(staged) < frames.depth() {
+        NoFrame::NoCredit
     } else {
         NoFrame::Full
     }
 }
 
 #[inline(always)]
-pub(super) fn no_frame<const N: usize>(frames: &Frames<SendWr, N>, health: &Health) -> SendError {
-    let full = SendError::Full { depth: frames.limit() };
-    match why_no_frame(frames, health) {
+pub(super) fn no_frame<const N: usize>(
+    frames: &Frames<SendWr, N>,
+    books: &SendBooks,
+    staged: u32,
+    health: &Health,
+) -> SendError {
+    let full = SendError::Full { depth: frames.depth() };
+    match why_no_frame(frames, staged, health) {
         // A broken link has a cause.
         NoFrame::Broken => health.cause().map_or(full, |cause| SendError::Broken { cause }),
         NoFrame::Unregistered => SendError::Unregistered,
         NoFrame::WorkIdsUsedUp => SendError::WorkIdsUsedUp,
         NoFrame::Full => full,
+        NoFrame::NoCredit => SendError::NoCredit { until: books.credits.until() },
     }
 }
 
@@ -183,9 +302,9 @@ impl SendBooks {
         carrier: &C,
         message: Message,
     ) {
-        let Message { sequence, payload_bytes, signalled } = message;
+        let Message { sequence, payload_bytes, signalled, grant } = message;
         let flags = if signalled { SendFlags::SIGNALED } else { SendFlags::empty() };
-        let immediate = carrier.stamp(vacant.bytes_mut(), sequence, payload_bytes);
+        let immediate = carrier.stamp(vacant.bytes_mut(), sequence, payload_bytes, grant);
         let message_bytes = C::ROOM_BYTES.wrapping_add(payload_bytes);
         let flags = if self.plain {
             vacant.set_wire_bytes(message_bytes);
@@ -213,6 +332,7 @@ pub(super) struct Message {
     pub(super) sequence: Sequence,
     pub(super) payload_bytes: u32,
     pub(super) signalled: bool,
+    pub(super) grant: Sequence,
 }
 
 /// A frame to fill in and post. Dropping it changes nothing: the frame is the next one again.
@@ -222,6 +342,8 @@ pub struct SendFrame<'link, C: Carrier, const N: usize> {
     calls: &'link mut QueuePairCalls,
     health: &'link mut Health,
     carrier: &'link C,
+    /// What this end grants with the message, where messages carry that.
+    grant: Sequence,
 }
 
 impl<C: Carrier, const N: usize> SendFrame<'_, C, N> {
@@ -260,7 +382,7 @@ impl<C: Carrier, const N: usize> SendFrame<'_, C, N> {
 
     #[inline(always)]
     fn post_following(self, payload_bytes: usize, follow: Follow) -> Result<Sequence, SendError> {
-        let Self { mut vacant, books, calls, health, carrier } = self;
+        let Self { mut vacant, books, calls, health, carrier, grant } = self;
         let sequence = books.next;
         let room_bytes = room_bytes::<C, N>(vacant.ring());
         if payload_bytes > room_bytes as usize {
@@ -274,12 +396,15 @@ impl<C: Carrier, const N: usize> SendFrame<'_, C, N> {
                 books.unsignalled.wrapping_add(1) >= books.rules.signal_every || !vacant.ring().has_vacant(1)
             }
         };
-        books.prepare(&mut vacant, carrier, Message { sequence, payload_bytes, signalled });
+        books.prepare(&mut vacant, carrier, Message { sequence, payload_bytes, signalled, grant });
         if let Err(failure) = vacant.post(calls) {
             return Err(failed(failure, 0, health));
         }
         books.next = books.next.next();
         books.unsignalled = if signalled { 0 } else { books.unsignalled.wrapping_add(1) };
+        if C::GRANTING == Granting::EachMessage {
+            books.credits.sent_in_message(grant);
+        }
         Ok(sequence)
     }
 }

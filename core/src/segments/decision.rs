@@ -8,6 +8,30 @@ use super::table::{Ordinal, SegmentKey};
 use crate::range::AddressRange;
 
 /// What to do about one scanned, or one bound segment.
+///
+/// ```
+/// use bareverbs_core::range::AddressRange;
+/// use bareverbs_core::segments::*;
+///
+/// const M: u64 = 2 << 20;
+/// let mut table: SegmentTable<(), 8> = SegmentTable::new();
+/// for base in [0x10_0000_0000, 0x20_0000_0000] {
+///     let range = AddressRange::new(base, M).unwrap();
+///     table.insert(Row { range, ordinal: Ordinal(0), value: () }).unwrap();
+/// }
+///
+/// // The first is as it was, a new one is of a device that is not served, the second is seen no more.
+/// let segment = |address, ordinal| ScannedSegment { address, size_bytes: M, ordinal: Ordinal(ordinal), expandable: true };
+/// let seen = [segment(0x10_0000_0000, 0), segment(0x18_0000_0000, 1)];
+/// let scan = Scan { segments: &seen, covers: Covers::Everything };
+/// let terms = Terms { served: ServedOrdinals { given: &[Ordinal(0)], pinned: &[] }, limits: ChunkLimits::GPU };
+/// let decisions: Vec<_> = reconcile(&table, scan, terms, |_| IdentityCheck::Holds).collect();
+///
+/// let key = |base| SegmentKey { base, ordinal: Ordinal(0) };
+/// assert_eq!(decisions[0], Decision::Keep { key: key(0x10_0000_0000) });
+/// assert!(matches!(decisions[1], Decision::Refuse { reason: RefuseReason::NotServed { ordinal: Ordinal(1), .. }, .. }));
+/// assert_eq!(decisions[2], Decision::Drop { key: key(0x20_0000_0000) });
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]

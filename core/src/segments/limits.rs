@@ -47,6 +47,20 @@ impl Alignment {
 
 /// How long a part may be, and on what it starts. One that exists makes sense: the maximum is a multiple of the alignment,
 /// not 0, and fits 32 bits.
+///
+/// ```
+/// use bareverbs_core::segments::{Alignment, ChunkLimits, GPU_PAGE_BYTES, LimitsError};
+///
+/// assert_eq!(ChunkLimits::GPU.max_bytes(), 4_292_870_144); // 4 GiB - 2 MiB: what 32 bits hold, in whole GPU pages
+///
+/// // Host memory: pages of 4 KiB, regions of at most 1 GiB.
+/// let limits = ChunkLimits::new(Alignment::new(4096)?, 1 << 30)?;
+/// assert_eq!(limits.capped(10_000)?.max_bytes(), 8192); // what is left is a multiple, too
+///
+/// let refused = LimitsError::MaxUnaligned { got_bytes: 3 << 20, alignment_bytes: GPU_PAGE_BYTES };
+/// assert_eq!(ChunkLimits::new(Alignment::GPU_PAGE, 3 << 20), Err(refused));
+/// # Ok::<(), LimitsError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct ChunkLimits {

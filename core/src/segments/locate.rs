@@ -8,6 +8,26 @@ use core::fmt;
 use crate::range::{AddressRange, Span};
 
 /// A place in one window: what a transfer needs besides the window's key.
+///
+/// ```
+/// use bareverbs_core::range::AddressRange;
+/// use bareverbs_core::segments::{ChunkLimits, EntryCap, LengthSum, LocateError, WindowLimits, windows};
+///
+/// const BASE: u64 = 0x10_0000_0000;
+/// const MAX: u64 = 4_292_870_144;
+/// // Keys of one entry each, so a segment longer than one region lies in several windows.
+/// let limits = WindowLimits::new(ChunkLimits::GPU, EntryCap::new(1).unwrap(), LengthSum::Bits64).unwrap();
+/// let keys = windows(AddressRange::new(BASE, MAX + (2 << 20)).unwrap(), limits).unwrap();
+///
+/// let view = keys.locate(AddressRange::new(BASE + MAX + 0x400, 4096).unwrap()).unwrap();
+/// assert_eq!((view.window, view.offset_bytes, view.len_bytes), (1, 0x400, 4096));
+///
+/// // What crosses from one key into the next is refused as a whole, and can be had in pieces.
+/// let across = AddressRange::new(BASE + MAX - 4096, 8192).unwrap();
+/// assert!(matches!(keys.locate(across), Err(LocateError::Straddles { window: 0, inside_bytes: 4096, .. })));
+/// let pieces: Vec<_> = keys.split(across).unwrap().map(|piece| (piece.window, piece.offset_bytes)).collect();
+/// assert_eq!(pieces, [(0, MAX - 4096), (1, 0)]);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Located {

@@ -16,6 +16,7 @@
 //!
 //! Left to others: registering, binding keys, keeping views alive, scanning, and who may read which table while another is made.
 
+mod buckets;
 mod chunks;
 mod cover;
 mod decision;
@@ -27,7 +28,6 @@ mod plan;
 mod provider;
 mod reconcile;
 mod scan;
-mod search;
 mod segment;
 mod table;
 mod windows;

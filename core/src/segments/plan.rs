@@ -42,6 +42,33 @@ pub struct PlannedPart {
 /// [`fresh_windows`](Self::fresh_windows) and bind its parts to it; hand the plan to the segment; retire the keys of
 /// [`retired_windows`](Self::retired_windows), and with the last view of them the regions of
 /// [`released_parts`](Self::released_parts). A failure on the way: deregister what was registered, and forget the plan.
+///
+/// ```
+/// use bareverbs_core::range::AddressRange;
+/// use bareverbs_core::segments::{
+///     BoundSegment, ChunkLimits, EntryCap, LengthSum, Ordinal, PartSource::{Register, Reuse}, WindowLimits,
+/// };
+///
+/// type Segment = BoundSegment<(), 4, 64>;
+/// const M: u64 = 2 << 20;
+/// const MAX: u64 = 4_292_870_144;
+/// let limits = WindowLimits::new(ChunkLimits::GPU, EntryCap::new(32).unwrap(), LengthSum::Bits64).unwrap();
+/// let range = |len_bytes| AddressRange::new(0x10_0000_0000, len_bytes).unwrap();
+///
+/// let plan = Segment::plan_bind(range(MAX + M), limits).unwrap();
+/// assert_eq!(plan.to_register().map(|region| region.len_bytes()).collect::<Vec<_>>(), [MAX, M]);
+/// assert_eq!(plan.fresh_windows().count(), 1); // one key, with two entries
+/// let segment = Segment::new(plan, Ordinal(0), ()); // once that is done
+///
+/// let plan = segment.plan_growth(range(MAX + 2 * M)).unwrap().unwrap();
+/// assert_eq!(plan.sources(), [Reuse(0), Reuse(1), Register]);
+/// assert_eq!(plan.retired_windows(), 0..1); // its views keep the old key
+/// assert_eq!(plan.released_parts().count(), 0); // its regions serve the fresh one
+///
+/// drop(plan); // the tail was refused: nothing has happened
+/// assert_eq!(segment.range(), range(MAX + M));
+/// assert_eq!(segment.plan_growth(range(MAX + M)), Ok(None)); // the same size: nothing to do
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "a plan does nothing until it is carried out and taken in"]
 pub struct Plan<const W: usize, const E: usize> {

@@ -78,6 +78,23 @@ impl fmt::Display for Covers {
 }
 
 /// What a scanner answers.
+///
+/// ```
+/// use bareverbs_core::range::AddressRange;
+/// use bareverbs_core::segments::{Covers, Ordinal, Scan, ScannedSegment, ServedOrdinals};
+///
+/// let seen = [ScannedSegment { address: 0x10_0000_0000, size_bytes: 2 << 20, ordinal: Ordinal(2), expandable: true }];
+/// let walked = AddressRange::new(0x10_0000_0000, 4 << 20).unwrap();
+/// let scan = Scan { segments: &seen, covers: Covers::Range(walked) };
+///
+/// // What lies in the walked run and was not seen is gone; of what lies beyond, the scan says nothing.
+/// assert!(scan.covers.all_of(AddressRange::new(0x10_0020_0000, 2 << 20).unwrap()));
+/// assert!(!scan.covers.all_of(AddressRange::new(0x18_0000_0000, 2 << 20).unwrap()));
+///
+/// let served = ServedOrdinals { given: &[Ordinal(0)], pinned: &[Ordinal(2)] };
+/// assert!(served.serves(seen[0].ordinal));
+/// assert_eq!(served.to_string(), "0, 2");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Scan<'a> {

@@ -76,6 +76,28 @@ impl<I, const W: usize, const E: usize> BoundSegment<I, W, E> {
     ///
     /// # Errors
     /// [`PlanError`]: another base, less than is covered, a range that cannot be cut, or more than there is room for.
+    ///
+    /// Growth in small steps merges small regions into larger ones as entries run short, and no more often than that:
+    ///
+    /// ```
+    /// use bareverbs_core::range::AddressRange;
+    /// use bareverbs_core::segments::{BoundSegment, ChunkLimits, EntryCap, LengthSum, Ordinal, WindowLimits};
+    ///
+    /// type Segment = BoundSegment<(), 2, 64>;
+    /// const STEP: u64 = 2 << 20;
+    /// let limits = WindowLimits::new(ChunkLimits::GPU, EntryCap::new(30).unwrap(), LengthSum::Bits64).unwrap();
+    /// let range = |steps| AddressRange::new(0x10_0000_0000, steps * STEP).unwrap();
+    ///
+    /// let mut segment = Segment::new(Segment::plan_bind(range(1), limits).unwrap(), Ordinal(0), ());
+    /// let mut registered_bytes = STEP;
+    /// for steps in 2..=1000 {
+    ///     let plan = segment.plan_growth(range(steps)).unwrap().expect("it is longer");
+    ///     registered_bytes += plan.to_register().map(|region| region.len_bytes()).sum::<u64>();
+    ///     assert!(plan.sources().len() <= 1 + 11); // one entry, and one per level
+    ///     segment.grow(plan, ()).unwrap();
+    /// }
+    /// assert!(registered_bytes <= 12 * segment.range().len_bytes());
+    /// ```
     pub fn plan_growth(&self, to: AddressRange) -> Result<Option<Plan<W, E>>, PlanError> {
         let range = self.range();
         if to.base() != range.base() {

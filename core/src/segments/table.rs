@@ -8,7 +8,7 @@ use core::fmt;
 
 use heapless::Vec;
 
-use super::search::SearchTree;
+use super::buckets::Buckets;
 use crate::range::AddressRange;
 
 /// A device by the number that its driver gives it in this process (a CUDA ordinal; not the minor of its device file).
@@ -74,14 +74,14 @@ impl<T> Row<T> {
 /// ```
 #[derive(Clone, Debug)]
 pub struct SegmentTable<T, const N: usize> {
-    bases: SearchTree<N>,
+    bases: Buckets<N>,
     rows: Vec<Row<T>, N>,
 }
 
 impl<T, const N: usize> SegmentTable<T, N> {
     /// A table without rows.
     pub const fn new() -> Self {
-        Self { bases: SearchTree::new(), rows: Vec::new() }
+        Self { bases: Buckets::new(), rows: Vec::new() }
     }
 
     /// How many rows there are.
@@ -105,7 +105,7 @@ impl<T, const N: usize> SegmentTable<T, N> {
     /// several cover it, the one of the highest ordinal; see [`covering`](Self::covering). Nothing covers an empty range.
     #[inline]
     pub fn lookup(&self, asked: AddressRange) -> Option<&Row<T>> {
-        let at = self.bases.last_at_most(asked.base())?;
+        let at = self.last_based_at_most(asked.base())?;
         let row = self.rows.get(at)?;
         if row.range.covers(asked) && !asked.is_empty() {
             return Some(row);
@@ -122,10 +122,16 @@ impl<T, const N: usize> SegmentTable<T, N> {
     /// All rows that cover all of `asked`: more than one only where devices share a base. The caller tells them apart by what it
     /// knows of the memory (its ordinal, its identity).
     pub fn covering(&self, asked: AddressRange) -> impl Iterator<Item = &Row<T>> {
-        let at = self.bases.last_at_most(asked.base());
+        let at = self.last_based_at_most(asked.base());
         at.into_iter()
             .flat_map(|at| self.sharing_base(at))
             .filter(move |row| row.range.covers(asked) && !asked.is_empty())
+    }
+
+    /// The place of the last row whose base is at most `address`.
+    #[inline]
+    fn last_based_at_most(&self, address: u64) -> Option<usize> {
+        self.bases.last_at_most(address, |place| self.rows.get(place).map(|row| row.range.base()))
     }
 
     /// The row at `at` and those before it with its base.
@@ -172,7 +178,11 @@ impl<T, const N: usize> SegmentTable<T, N> {
         let key = row.key();
         self.check(row.range, row.ordinal)?;
         let (Ok(at) | Err(at)) = self.position(key);
-        self.rows.insert(at, row).map_err(|_| InsertError::Full { key, capacity: N })?;
+        self.rows.push(row).map_err(|_| InsertError::Full { key, capacity: N })?;
+        // Not `Vec::insert`: it checks the place once more, and could panic.
+        if let Some(later @ [_, ..]) = self.rows.get_mut(at..) {
+            later.rotate_right(1);
+        }
         self.reindex();
         Ok(())
     }
@@ -200,9 +210,12 @@ impl<T, const N: usize> SegmentTable<T, N> {
     /// Takes out the row of this key; O(n).
     pub fn remove(&mut self, key: SegmentKey) -> Option<Row<T>> {
         let at = self.position(key).ok()?;
-        let row = self.rows.remove(at);
+        if let Some(later @ [_, ..]) = self.rows.get_mut(at..) {
+            later.rotate_left(1);
+        }
+        let row = self.rows.pop();
         self.reindex();
-        Some(row)
+        row
     }
 
     /// Takes out one row that [`insert`](Self::insert) would find in the way of a row of `ordinal` over `range`; none if there is
@@ -216,7 +229,7 @@ impl<T, const N: usize> SegmentTable<T, N> {
         let last = range.last()?;
         // Of the rows that start before the range's end, those of the last base decide: an earlier row that reached into the range
         // would overlap these too, unless these start after the range's base, and then they are in the way themselves.
-        let at = self.bases.last_at_most(last)?;
+        let at = self.last_based_at_most(last)?;
         let in_the_way =
             |row: &&Row<T>| row.range.overlaps(range) && (row.range.base() != range.base() || row.ordinal == ordinal);
         self.sharing_base(at).find(in_the_way).map(Row::key)

@@ -1,10 +1,12 @@
 //! How an endpoint learns of completions: polling, waiting, sleeping, and what the device reports on its own.
 
-use bareverbs_core::link::{Carrier, Event, Fault, Link, LinkError, WorkId};
+use bareverbs_core::link::{Carrier, CreditMode, Fault, Link, LinkError, WorkId};
 use bareverbs_core::verbs::Wc;
 
+use crate::endpoint::posting::Names;
 use crate::endpoint::teardown::Plumbing;
-use crate::endpoint::{Endpoint, EndpointError, EndpointErrorKind, Stage};
+use crate::endpoint::{Endpoint, EndpointError, EndpointErrorKind, Event, Stage};
+use crate::errno;
 use crate::error::Error;
 use crate::wait::{Ended, Wait, Waiting};
 
@@ -12,14 +14,12 @@ use crate::wait::{Ended, Wait, Waiting};
 const LOOK_FOR_EVENTS_EVERY: u32 = 256;
 
 /// A link while a batch of completions is given out. When the caller's code panics in between, the rest of the batch is
-/// lost, and with it messages: the link breaks.
+/// lost, and with it messages: the link breaks. A batch that was given out is forgotten.
 struct Batch<'link, C: Carrier, const SEND: usize, const RECV: usize>(&'link mut Link<C, SEND, RECV>);
 
 impl<C: Carrier, const SEND: usize, const RECV: usize> Drop for Batch<'_, C, SEND, RECV> {
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.abandon();
-        }
+        self.0.abandon();
     }
 }
 
@@ -31,7 +31,8 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
     ///
     /// # Errors
     /// The first completion that is not what it must be breaks the link, and ends the call; those before it were given
-    /// out. A link that is broken says so, and why, when nothing came.
+    /// out. A link that is broken says so, and why, when nothing came. [`EndpointErrorKind::Send`] if a credit message was
+    /// refused; it is tried again at the next poll.
     #[inline]
     pub fn poll(&mut self, mut on: impl FnMut(Event<'_, RECV>)) -> Result<usize, EndpointError> {
         self.check_thread()?;
@@ -51,22 +52,40 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
         };
         let mut events = 0;
         let mut first_error = None;
+        let names = Names { peer: &self.config.peer, device: &self.plumbing.device };
         let batch = Batch(&mut self.link);
         for completion in completions {
             match batch.0.accept(&completion) {
                 Ok(event) => {
                     events += 1;
-                    on(event);
+                    on(Event::of(event, names));
                 }
                 // Later completions of the same poll only keep the books.
                 Err(error) => first_error = first_error.or(Some(error)),
             }
         }
-        drop(batch);
-        match first_error {
-            None if events == 0 => self.check_whole().map(|()| 0),
-            None => Ok(events),
-            Some(error) => Err(self.failed(EndpointErrorKind::Link(error))),
+        std::mem::forget(batch);
+        if let Some(error) = first_error {
+            return Err(self.failed(EndpointErrorKind::Link(error)));
+        }
+        if events == 0 {
+            self.check_whole()?;
+        }
+        self.grant_credits()?;
+        Ok(events)
+    }
+
+    /// Posts a credit message if one is due: the other end may be waiting for it. It is due after arrivals, receives posted
+    /// and sends completed only, and is asked for after each of them.
+    #[inline]
+    pub(super) fn grant_credits(&mut self) -> Result<(), EndpointError> {
+        if self.link.credit_mode() == CreditMode::Off {
+            return Ok(());
+        }
+        errno::clear();
+        match self.link.grant_credits() {
+            Ok(_) => Ok(()),
+            Err(error) => Err(self.names().send_refused(error)),
         }
     }
 
@@ -152,6 +171,7 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
             Ended::Deadline { waited } => EndpointErrorKind::Timeout {
                 waited,
                 outstanding: self.link.outstanding(),
+                no_credit: self.link.no_credit(),
                 pending: self.link.pending().map(WorkId::raw).collect(),
             },
         })

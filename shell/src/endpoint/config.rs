@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bareverbs_core::connect::QueuePairConfig;
-use bareverbs_core::link::Sequence;
+use bareverbs_core::link::{CreditMode, Sequence};
 
 use crate::objects::gid::GidPolicy;
 
@@ -47,6 +47,9 @@ pub struct EndpointConfig {
     pub rx_start: Option<Sequence>,
     /// How a wait learns of a completion.
     pub waking: Waking,
+    /// Whether the link carries credits, as the other end's must; `None` for what suits carrier and link layer
+    /// ([`CreditMode::default_for`]).
+    pub credits: Option<CreditMode>,
     /// How long a teardown may wait for what is outstanding.
     pub drain_limit: Duration,
 }
@@ -63,6 +66,7 @@ impl EndpointConfig {
             tx_start: None,
             rx_start: None,
             waking: Waking::Polling,
+            credits: None,
             drain_limit: Duration::from_secs(2),
         }
     }
@@ -125,6 +129,12 @@ impl EndpointConfig {
     #[must_use]
     pub fn waking(self, waking: Waking) -> Self {
         Self { waking, ..self }
+    }
+
+    /// With credits, or without.
+    #[must_use]
+    pub fn credits(self, credits: CreditMode) -> Self {
+        Self { credits: Some(credits), ..self }
     }
 
     /// With this limit on a teardown's wait.

@@ -30,11 +30,20 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
             // A header's room is 4096 bytes at most.
             header_room_bytes: C::ROOM_BYTES as u16,
             checksum: self.link.checksum(),
-            credits: CreditMode::Off,
+            credits: self.link.credit_mode(),
             recv_depth: self.link.recv_depth(),
             first_sequence: self.first_sequence,
             nonce,
         }
+    }
+
+    /// Says how many receives the other end posts before the first message; to be called before
+    /// [`connect`](Self::connect) where the link carries credits, and of no effect where it does not.
+    ///
+    /// # Errors
+    /// [`Error::Credits`] if no link with credits can be made of so many, or messages were sent.
+    pub fn agree_credits(&mut self, peer_receives: u32) -> Result<(), Error> {
+        self.link.agree_credits(peer_receives).map_err(Error::Credits)
     }
 
     /// The path MTU that this end can have; both ends take the lower.
@@ -51,19 +60,26 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
         self.check_fresh()?;
         let set = self.link.set_starts(agreement.tx_start, agreement.rx_start);
         set.map_err(|_| self.connected_before())?;
+        self.agree_credits(agreement.remote_recv_depth)?;
         self.connect(&agreement.remote, agreement.path_mtu)
     }
 
     /// Connects to the other end: RTR, receives posted, RTS. What both ends must have alike was compared by the caller;
-    /// the first numbers are those of the configuration.
+    /// the first numbers are those of the configuration, and with credits [`agree_credits`](Self::agree_credits) came
+    /// before.
     ///
     /// The GID is read again before RTR and after it: one that changed meanwhile is an error, never used by its old index.
     /// When a step fails the queue pair is destroyed, not moved again; make the endpoint anew.
     ///
     /// # Errors
-    /// [`Error`] of the step that failed; [`Error::State`] if the endpoint was connected before.
+    /// [`Error`] of the step that failed; [`Error::State`] if the endpoint was connected before, or has credits and was
+    /// not told what the other end posts.
     pub fn connect(&mut self, remote: &Destination, path_mtu: Mtu) -> Result<(), Error> {
         self.check_fresh()?;
+        if self.link.credit_mode() == CreditMode::On && self.link.credits_left() == 0 {
+            let device = Arc::clone(&self.plumbing.device);
+            return Err(Error::State { device, what: "it has credits: say first what the other end posts" });
+        }
         let connected = self.try_connect(remote, path_mtu);
         match connected {
             Ok(()) => self.stage = Stage::Connected,

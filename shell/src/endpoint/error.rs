@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bareverbs_core::link::{LinkError, Outstanding, ReceiveError, SendError};
+use bareverbs_core::link::{LinkError, Outstanding, ReceiveError, SendError, Sequence};
 use bareverbs_core::verbs::inline_calls::{PollError, RawErrno};
 
 use crate::errno::{self, Errno};
@@ -40,6 +40,8 @@ pub enum EndpointErrorKind {
         waited: Duration,
         /// What the device still has.
         outstanding: Outstanding,
+        /// The number of the next message, if the other end has granted no credit for it.
+        no_credit: Option<Sequence>,
         /// The `wr_id`s of what it still has, sends first.
         pending: Vec<u64>,
     },
@@ -57,11 +59,23 @@ impl fmt::Display for EndpointError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "link to {} on device {}: ", self.peer, self.device)?;
         match &self.kind {
-            EndpointErrorKind::Send(error, errno) => with_errno(f, error, *errno),
-            EndpointErrorKind::Receive(error, errno) => with_errno(f, error, *errno),
-            EndpointErrorKind::Link(error) => error.fmt(f),
-            EndpointErrorKind::Poll(error) => error.fmt(f),
-            EndpointErrorKind::Timeout { waited, outstanding, pending } => {
+            EndpointErrorKind::Send(error, errno) => {
+                with_errno(f, error, *errno)?;
+                with_remedy(f, remedy(matches!(error, SendError::Broken { .. }), *errno))
+            }
+            EndpointErrorKind::Receive(error, errno) => {
+                with_errno(f, error, *errno)?;
+                with_remedy(f, remedy(matches!(error, ReceiveError::Broken { .. }), *errno))
+            }
+            EndpointErrorKind::Link(error) => {
+                error.fmt(f)?;
+                with_remedy(f, matches!(error, LinkError::Fault(_) | LinkError::Broken { .. }).then_some(MAKE_ANEW))
+            }
+            EndpointErrorKind::Poll(error) => {
+                error.fmt(f)?;
+                with_remedy(f, Some(MAKE_ANEW))
+            }
+            EndpointErrorKind::Timeout { waited, outstanding, no_credit, pending } => {
                 write!(
                     f,
                     "nothing came in {} ms with {} sends and {} receives outstanding",
@@ -71,6 +85,9 @@ impl fmt::Display for EndpointError {
                 )?;
                 if let (Some(first), Some(last)) = (pending.first(), pending.last()) {
                     write!(f, " (wr_id {first:#x} to {last:#x})")?;
+                }
+                if let Some(next) = no_credit {
+                    write!(f, "; no credit for message {next}: {} posts no receive, or its grant was lost", self.peer)?;
                 }
                 f.write_str("; an unreliable queue pair does not tell that its peer is gone: make the link anew")
             }
@@ -90,6 +107,29 @@ fn with_errno(f: &mut fmt::Formatter<'_>, error: &dyn fmt::Display, errno: Optio
     error.fmt(f)?;
     match errno {
         Some(errno) => write!(f, " [{errno}]"),
+        None => Ok(()),
+    }
+}
+
+/// What helps a link that is broken, whatever broke it.
+const MAKE_ANEW: &str = "make the link anew";
+
+/// What to do about a post that failed, where that is known.
+fn remedy(is_broken: bool, errno: Option<Errno>) -> Option<&'static str> {
+    match errno {
+        _ if is_broken => Some(MAKE_ANEW),
+        Some(Errno(libc::ENOMEM)) => Some("the provider's queue is full: take completions, then post again"),
+        Some(Errno(libc::EINVAL)) => Some(
+            "the queue pair takes no such request: it left its state, or was made for smaller ones; make the link anew",
+        ),
+        Some(Errno(libc::EIO | libc::ENODEV)) => Some("the device is gone: make the link anew when it is back"),
+        _ => None,
+    }
+}
+
+fn with_remedy(f: &mut fmt::Formatter<'_>, remedy: Option<&str>) -> fmt::Result {
+    match remedy {
+        Some(remedy) => write!(f, " ({remedy})"),
         None => Ok(()),
     }
 }

@@ -1,8 +1,8 @@
 //! The `dyn`-safe form of an endpoint.
 
-use bareverbs_core::link::{Carrier, Event, Outstanding, Sequence};
+use bareverbs_core::link::{Carrier, Outstanding, Sequence};
 
-use crate::endpoint::{Endpoint, EndpointError, Teardown};
+use crate::endpoint::{Endpoint, EndpointError, Event, Teardown};
 use crate::error::Error;
 use crate::wait::Wait;
 

@@ -14,55 +14,42 @@ mod completing;
 mod config;
 mod connecting;
 mod error;
+mod frames;
 mod message;
+mod posting;
 mod teardown;
 
 use std::sync::Arc;
 
 use bareverbs_core::connect::{Psn, Transition};
 use bareverbs_core::link::{
-    Carrier, DepthUnit, Direction, FrameKey, FrameMemory, Geometry, Link, LinkRules, LinkSetup, Outstanding, SendChain,
-    SendError, SendFrame, Sequence, THUNDERBOLT_FRAME_BYTES,
+    Carrier, CreditMode, DepthUnit, Direction, FrameKey, Geometry, Link, LinkRules, LinkSetup, Outstanding, Sequence,
+    THUNDERBOLT_FRAME_BYTES,
 };
 
 pub use config::{EndpointConfig, Waking};
 pub use error::{EndpointError, EndpointErrorKind};
+pub use frames::Frames;
 pub use message::MessageEndpoint;
+pub use posting::{ChainFrame, Event, RecvFrame, SendChain, SendFrame};
 pub use teardown::Teardown;
 
 use crate::errno;
 use crate::error::Error;
-use crate::memory::pages::Pages;
 use crate::objects::gid::{self, GidInfo};
-use crate::objects::memory_region::Keeper;
 use crate::objects::port::PortInfo;
 use crate::objects::queue_pair::MARKER_SLOTS;
 use crate::objects::{
     CompletionChannel, CompletionQueue, DeviceContext, MemoryRegion, ProtectionDomain, QueuePair, drain,
 };
+use posting::Names;
 use teardown::Plumbing;
-
-/// Where an endpoint's frames live.
-#[derive(Debug)]
-pub enum Frames {
-    /// Memory that the endpoint allocates and frees.
-    Owned,
-    /// Static storage, claimed. It is the endpoint's for good: it is not given back by a close, nor by a failed
-    /// [`Endpoint::new`], so a link that is made anew brings storage of its own.
-    Static(FrameMemory),
-}
-
-impl From<FrameMemory> for Frames {
-    fn from(memory: FrameMemory) -> Self {
-        Self::Static(memory)
-    }
-}
 
 /// One end of a connection, with `SEND` frames to send from and `RECV` to receive into.
 ///
 /// ```
-/// use bareverbs_core::link::{Event, Immediate};
-/// use bareverbs_shell::endpoint::{Endpoint, EndpointConfig, Frames, connect_pair};
+/// use bareverbs_core::link::Immediate;
+/// use bareverbs_shell::endpoint::{Endpoint, EndpointConfig, Event, Frames, connect_pair};
 /// use bareverbs_shell::{Fabric, Wait};
 /// use std::time::Duration;
 ///
@@ -136,8 +123,8 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
     ) -> Result<Self, Error> {
         let mut config = config;
         let port = context.port(config.queue_pair.port)?;
-        let gid = gid::choose(context.name(), &port, config.gid, &context.gids(port.number)?)?;
-        let rules = rules_for(&config, &port);
+        let gid = gid::find(context, &port, config.gid)?;
+        let rules = rules_for::<C>(&config, &port);
         config.queue_pair = config
             .queue_pair
             .depths(depth_to_ask(&rules, SEND, config.frame_bytes), depth_to_ask(&rules, RECV, config.frame_bytes));
@@ -152,8 +139,9 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
             None => CompletionQueue::new(context, entries)?,
             Some(channel) => CompletionQueue::with_channel(channel, entries)?,
         };
-        let mut queue_pair = QueuePair::new(&domain, &queue, &queue, &config.queue_pair)?;
-        let (memory, keeper) = frame_memory(frames.into(), (SEND + RECV) * config.frame_bytes as usize)?;
+        // Region and queue pair each hold the keeper: the memory is let go when both are gone.
+        let (memory, keeper) = frames::memory(frames.into(), (SEND + RECV) * config.frame_bytes as usize)?;
+        let mut queue_pair = QueuePair::for_memory(&domain, &queue, &queue, &config.queue_pair, keeper.clone())?;
         let region = MemoryRegion::of_frames(&domain, &memory, keeper)?;
         queue_pair.modify(&Transition::to_init(&config.queue_pair))?;
         // SAFETY: the region was registered at its own address, without an iova.
@@ -172,7 +160,6 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
             .ok_or(Error::State { device: Arc::clone(context.name()), what: "the queue pair's calls were taken" })?;
         let link = Link::new(carrier, calls, memory, setup).map_err(Error::Link)?;
         let qp_num = queue_pair.qp_num();
-        let fatal_seen = context.fatal_count();
         let one_thread = context.is_for_one_thread();
         let plumbing = Plumbing {
             region: Some(region),
@@ -196,7 +183,8 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
             qp_num,
             stage: Stage::Fresh,
             one_thread,
-            fatal_seen,
+            // What came before concerns it if it names this queue pair, this queue or the whole device.
+            fatal_seen: 0,
         })
     }
 
@@ -208,7 +196,11 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
     pub fn next_frame(&mut self) -> Result<SendFrame<'_, C, SEND>, EndpointError> {
         self.check_connected()?;
         let Self { link, config, plumbing, .. } = self;
-        link.next_frame().map_err(|error| refused(&config.peer, &plumbing.device, error))
+        let names = Names { peer: &config.peer, device: &plumbing.device };
+        match link.next_frame() {
+            Ok(frame) => Ok(SendFrame { frame, names }),
+            Err(error) => Err(names.not_posted(error)),
+        }
     }
 
     /// Messages to be staged and posted in one call.
@@ -218,7 +210,8 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
     #[inline]
     pub fn chain(&mut self) -> Result<SendChain<'_, C, SEND>, EndpointError> {
         self.check_connected()?;
-        Ok(self.link.chain())
+        let Self { link, config, plumbing, .. } = self;
+        Ok(SendChain { chain: link.chain(), names: Names { peer: &config.peer, device: &plumbing.device } })
     }
 
     #[inline]
@@ -266,6 +259,21 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
         self.gid
     }
 
+    /// Whether the link carries credits: the other end's must too.
+    pub fn credit_mode(&self) -> CreditMode {
+        self.link.credit_mode()
+    }
+
+    /// Receives that this end posts before the first message.
+    pub fn recv_depth(&self) -> u32 {
+        self.link.recv_depth()
+    }
+
+    /// How many messages the other end takes now; very many where the link carries no credits.
+    pub fn credits_left(&self) -> u32 {
+        self.link.credits_left()
+    }
+
     /// Requests that the device has, or may have.
     pub fn outstanding(&self) -> Outstanding {
         self.link.outstanding()
@@ -274,34 +282,36 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
     /// Fills the next frame's room and posts its first `payload_bytes`.
     ///
     /// # Errors
-    /// [`EndpointErrorKind::Send`]; a refused send used up no sequence number.
+    /// [`EndpointErrorKind::Send`]; a refused send used up no sequence number. [`SendError::NoCredit`](bareverbs_core::link::SendError::NoCredit) before anything is
+    /// filled in: [`poll`](Self::poll) or [`wait`](Self::wait) until [`Event::Granted`], or a
+    /// message, comes.
     #[inline]
     pub fn send(&mut self, payload_bytes: usize, fill: impl FnOnce(&mut [u8])) -> Result<Sequence, EndpointError> {
-        self.check_connected()?;
-        let posted = self.link.next_frame().and_then(|mut frame| {
-            fill(frame.payload_mut());
-            errno::clear();
-            frame.post(payload_bytes)
-        });
-        posted.map_err(|error| refused(&self.config.peer, &self.plumbing.device, error))
+        let mut frame = self.next_frame()?;
+        fill(frame.payload_mut());
+        frame.post(payload_bytes)
     }
 
     /// Posts at most `max` receives, of the frames that are not posted; answers how many.
     ///
     /// # Errors
-    /// [`EndpointErrorKind::Receive`]; [`EndpointErrorKind::NotConnected`].
+    /// [`EndpointErrorKind::Receive`]; [`EndpointErrorKind::NotConnected`]. [`EndpointErrorKind::Send`] if the receives were
+    /// posted, and a credit message that tells of them was refused; it is tried again at the next poll.
     pub fn post_receives(&mut self, max: usize) -> Result<usize, EndpointError> {
         self.check_connected()?;
         errno::clear();
-        self.link.post_receives(max).map_err(|error| {
-            let errno = error::errno_of_receive(&error);
-            self.failed(EndpointErrorKind::Receive(error, errno))
-        })
+        let posted = self.link.post_receives(max).map_err(|error| self.names().receive_refused(error))?;
+        self.grant_credits()?;
+        Ok(posted)
     }
 
     #[cold]
     fn failed(&self, kind: EndpointErrorKind) -> EndpointError {
-        EndpointError { peer: Arc::clone(&self.config.peer), device: Arc::clone(&self.plumbing.device), kind }
+        self.names().failed(kind)
+    }
+
+    fn names(&self) -> Names<'_> {
+        Names { peer: &self.config.peer, device: &self.plumbing.device }
     }
 
     /// Takes the endpoint down, in order, and tells what happened.
@@ -360,21 +370,22 @@ pub fn connect_pair<A: Carrier, B: Carrier, const AS: usize, const AR: usize, co
     a: &mut Endpoint<A, AS, AR>,
     b: &mut Endpoint<B, BS, BR>,
 ) -> Result<(), Error> {
+    if a.credit_mode() != b.credit_mode() {
+        let device = Arc::clone(a.device());
+        return Err(Error::State { device, what: "one end's link carries credits and the other's does not" });
+    }
+    a.agree_credits(b.recv_depth())?;
+    b.agree_credits(a.recv_depth())?;
     let path_mtu = a.path_mtu().min(b.path_mtu());
     let (to_a, to_b) = (a.destination(), b.destination());
     a.connect(&to_b, path_mtu)?;
     b.connect(&to_a, path_mtu)
 }
 
-#[cold]
-fn refused(peer: &Arc<str>, device: &Arc<str>, error: SendError) -> EndpointError {
-    let kind = EndpointErrorKind::Send(error, error::errno_of_send(&error));
-    EndpointError { peer: Arc::clone(peer), device: Arc::clone(device), kind }
-}
-
-fn rules_for(config: &EndpointConfig, port: &PortInfo) -> LinkRules {
+fn rules_for<C: Carrier>(config: &EndpointConfig, port: &PortInfo) -> LinkRules {
     let mut rules = LinkRules::for_link_layer(port.link_layer());
     rules.inline_limit_bytes = config.queue_pair.inline_bytes;
+    rules.credits = config.credits.unwrap_or(CreditMode::default_for::<C>(port.link_layer()));
     if let Some(signal_every) = config.signal_every {
         rules.signal_every = signal_every;
     }
@@ -387,21 +398,6 @@ fn depth_to_ask(rules: &LinkRules, frames: usize, frame_bytes: u32) -> u32 {
     match rules.depth_unit {
         DepthUnit::Requests => frames,
         DepthUnit::ThunderboltFrames => frames.saturating_mul(frame_bytes.div_ceil(THUNDERBOLT_FRAME_BYTES)),
-    }
-}
-
-fn frame_memory(frames: Frames, len_bytes: usize) -> Result<(FrameMemory, Keeper), Error> {
-    match frames {
-        Frames::Static(memory) => Ok((memory, None)),
-        Frames::Owned => {
-            let pages =
-                Arc::new(Pages::new(len_bytes).ok_or(Error::Size { what: "frame memory", got: len_bytes as u64 })?);
-            // SAFETY: 1: the pages are ours, zeroed, of that length. 2: they live until the region that covers them is
-            // deregistered (its keeper), which the endpoint does after the queue pair was drained or destroyed, and never
-            // when neither succeeded. 3: only their address is known elsewhere.
-            let memory = unsafe { FrameMemory::from_raw_parts(pages.start(), pages.len_bytes()) };
-            Ok((memory, Some(pages)))
-        }
     }
 }
 

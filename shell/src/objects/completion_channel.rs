@@ -134,7 +134,7 @@ impl CompletionChannel {
 
     /// Destroys the channel if no completion queue uses it; else it goes with the last of them.
     pub(crate) fn close_if_last(self: Arc<Self>) -> Option<Result<(), CallError>> {
-        Arc::try_unwrap(self).ok().map(|this| this.handle.close())
+        Arc::into_inner(self).map(|this| this.handle.close())
     }
 }
 

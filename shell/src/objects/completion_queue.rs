@@ -144,7 +144,7 @@ impl CompletionQueue {
 
     /// Destroys the queue if no queue pair uses it; else it goes with the last of them.
     pub(crate) fn close_if_last(self) -> Option<Result<(), CallError>> {
-        Arc::try_unwrap(self.handle).ok().map(Handle::close)
+        Arc::into_inner(self.handle).map(Handle::close)
     }
 
     /// Destroys the queue now.

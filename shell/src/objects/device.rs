@@ -270,7 +270,7 @@ impl DeviceContext {
 
     /// Closes the device if nothing else holds it; else it goes with its last owner.
     pub(crate) fn close_if_last(self: Arc<Self>) -> Option<Result<(), CallError>> {
-        Arc::try_unwrap(self).ok().map(|this| this.handle.close())
+        Arc::into_inner(self).map(|this| this.handle.close())
     }
 
     /// Takes what the device has reported on its own, and acknowledges it. Fatal events break the links that they concern.

@@ -9,7 +9,7 @@
 //! is looked at only before the event is acknowledged, when it cannot be destroyed.
 #![allow(unsafe_code)]
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -50,9 +50,17 @@ pub enum About {
 }
 
 impl DeviceEvent {
-    /// Whether what it concerns is beyond use: links on it are broken.
+    /// Whether what it concerns is beyond use: links on it are broken. A queue pair that refused its peer's request
+    /// (`QP_REQ_ERR`, `QP_ACCESS_ERR`) is in the error state, as after a failure of its own.
     pub const fn is_fatal(&self) -> bool {
-        matches!(self.event, EventType::CQ_ERR | EventType::QP_FATAL | EventType::DEVICE_FATAL)
+        matches!(
+            self.event,
+            EventType::CQ_ERR
+                | EventType::QP_FATAL
+                | EventType::QP_REQ_ERR
+                | EventType::QP_ACCESS_ERR
+                | EventType::DEVICE_FATAL
+        )
     }
 }
 
@@ -71,7 +79,8 @@ pub(super) struct Events {
 #[derive(Debug, Default)]
 struct Broken {
     device: Option<EventType>,
-    pairs: BTreeSet<u32>,
+    /// Queue pairs, with the first that was said of each.
+    pairs: BTreeMap<u32, EventType>,
     queues: Vec<QueueId>,
 }
 
@@ -137,7 +146,7 @@ impl Events {
         } else if broken.queues.contains(&queue) {
             Some(EventType::CQ_ERR)
         } else {
-            broken.pairs.contains(&qp_num).then_some(EventType::QP_FATAL)
+            broken.pairs.get(&qp_num).copied()
         }
     }
 }
@@ -145,7 +154,11 @@ impl Events {
 impl Broken {
     fn note(&mut self, event: DeviceEvent) {
         match event.about {
-            About::QueuePair(qp_num) => drop(self.pairs.insert(qp_num)),
+            About::QueuePair(qp_num) => {
+                self.pairs.entry(qp_num).or_insert(event.event);
+            }
+            // Told again and again of one queue, the list does not grow.
+            About::CompletionQueue(queue) if self.queues.contains(&queue) => {}
             About::CompletionQueue(queue) => self.queues.push(queue),
             _ => self.device = Some(event.event),
         }

@@ -164,6 +164,17 @@ pub fn choose(
     }
 }
 
+/// Reads the port's GIDs and chooses among them. One that is asked for by its index is looked at wherever it stands.
+pub(crate) fn find(context: &DeviceContext, port: &PortInfo, policy: GidPolicy) -> Result<Option<GidInfo>, GidError> {
+    let mut gids = table(context, port);
+    if let GidPolicy::Index(index) = policy
+        && gids.iter().all(|gid| gid.index != index)
+    {
+        gids.extend(read(context, port.number, index));
+    }
+    choose(context.name(), port, policy, &gids)
+}
+
 /// A run of empty slots after which the rest of a table is taken for empty: Apple's are about 1024 long.
 const EMPTY_RUN: u32 = 32;
 

@@ -1,7 +1,8 @@
 //! One library object and its parents: destroyed once, parents let go only after.
 //!
 //! The rule this file protects: **a child is destroyed before its parents, once; when that fails, the parents stay**, since
-//! destroying them would fail as well. In a child process after `fork` nothing is called at all.
+//! destroying them would fail as well. In a child process after `fork` nothing is called and nothing is let go: memory that
+//! is registered may not be mapped there (`ibv_fork_init`), so that even to free it would be a fault.
 //!
 //! # Safety
 //!
@@ -107,21 +108,22 @@ impl<T: Object> Handle<T> {
         this.destroy_once()
     }
 
-    /// Destroys and lets the parents go, or leaves both. To be called once.
+    /// Destroys and lets the parents go, or leaves both: in a forked child, and when the library refuses. To be called once.
     fn destroy_once(&mut self) -> Result<(), CallError> {
         let origin = T::origin(&self.parents);
-        if origin.is_ours() {
-            let destroy = T::destroy(&self.parents);
-            errno::clear();
-            // SAFETY: the object was made by this library (`adopt`, 1) and is destroyed for the first time: both callers
-            // consume the handle.
-            let returned = unsafe { destroy(self.raw.as_ptr()) };
-            if returned != 0 {
-                let errno = errno::of_return(RawErrno(returned));
-                return Err(CallError::new(T::DESTROY, &origin.device, errno));
-            }
+        if !origin.is_ours() {
+            return Ok(());
         }
-        // SAFETY: taken once, for the same reason; on the failing path above it is never taken.
+        let destroy = T::destroy(&self.parents);
+        errno::clear();
+        // SAFETY: the object was made by this library (`adopt`, 1) and is destroyed for the first time: both callers
+        // consume the handle.
+        let returned = unsafe { destroy(self.raw.as_ptr()) };
+        if returned != 0 {
+            let errno = errno::of_return(RawErrno(returned));
+            return Err(CallError::new(T::DESTROY, &origin.device, errno));
+        }
+        // SAFETY: taken once, for the same reason; on the paths above it is never taken.
         drop(unsafe { ManuallyDrop::take(&mut self.parents) });
         Ok(())
     }

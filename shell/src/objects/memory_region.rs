@@ -63,7 +63,7 @@ impl MemoryRegion {
     /// permits. A frame's bytes are handed out as a slice while no request names them; a peer that could write to them
     /// through the region's key would write under that slice.
     ///
-    /// `keeper` keeps that memory mapped; `None` for static storage.
+    /// `keeper` keeps that memory mapped, and for this endpoint.
     pub(crate) fn of_frames(
         domain: &Arc<ProtectionDomain>,
         frames: &FrameMemory,

@@ -65,7 +65,7 @@ impl ProtectionDomain {
 
     /// Deallocates the domain if nothing else holds it; else it goes with its last owner.
     pub(crate) fn close_if_last(self: Arc<Self>) -> Option<Result<(), CallError>> {
-        Arc::try_unwrap(self).ok().map(|this| this.handle.close())
+        Arc::into_inner(self).map(|this| this.handle.close())
     }
 
     /// Deallocates the domain now.

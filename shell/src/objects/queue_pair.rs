@@ -17,6 +17,7 @@ use crate::errno;
 use crate::error::{CallError, Doing, Error};
 use crate::objects::completion_queue::CompletionQueue;
 use crate::objects::handle::{Handle, Object, Origin};
+use crate::objects::memory_region::Keeper;
 use crate::objects::protection_domain::ProtectionDomain;
 
 /// What must outlive a queue pair. When destroying it fails, all of it stays.
@@ -26,6 +27,8 @@ pub(super) struct Parents {
     send_queue: Arc<Handle<Cq>>,
     recv_queue: Arc<Handle<Cq>>,
     domain: Arc<ProtectionDomain>,
+    #[expect(dead_code, reason = "held, not read: it keeps the memory that requests name")]
+    keeper: Keeper,
 }
 
 impl Object for Qp {
@@ -67,6 +70,18 @@ impl QueuePair {
         recv_queue: &CompletionQueue,
         config: &QueuePairConfig,
     ) -> Result<Self, Error> {
+        Self::for_memory(domain, send_queue, recv_queue, config, None)
+    }
+
+    /// As [`new`](Self::new), for requests that name memory which `keeper` keeps: it is let go only after the queue pair was
+    /// destroyed, and never when that failed.
+    pub(crate) fn for_memory(
+        domain: &Arc<ProtectionDomain>,
+        send_queue: &CompletionQueue,
+        recv_queue: &CompletionQueue,
+        config: &QueuePairConfig,
+        keeper: Keeper,
+    ) -> Result<Self, Error> {
         let context = domain.context();
         context.check_use()?;
         for queue in [send_queue, recv_queue] {
@@ -97,14 +112,11 @@ impl QueuePair {
             send_queue: Arc::clone(send_queue.shared()),
             recv_queue: Arc::clone(recv_queue.shared()),
             domain: Arc::clone(domain),
+            keeper,
         };
-        let what = format!(
-            "a {:?} queue pair of {} sends and {} receives",
-            init.qp_type, asked.max_send_wr, asked.max_recv_wr
-        );
         // SAFETY: just returned by this library, or null; errno was cleared.
         let handle = unsafe { Handle::adopt(raw, parents, "ibv_create_qp") }
-            .map_err(|error| error.doing(Doing::Create(what)))?;
+            .map_err(|error| error.doing(Doing::Create(in_words_of_size(&asked, config))))?;
         self_check(&handle, config)?;
         // SAFETY: the queue pair is live, and its start is laid out as we think, as was just seen.
         let qp_num = unsafe { (*handle.as_ptr()).qp_num };
@@ -205,6 +217,11 @@ fn read_back(handle: &Handle<Qp>) -> Option<QpCap> {
     // SAFETY: the queue pair is live; both structs are ours.
     let returned = unsafe { call(handle.as_ptr(), &raw mut attr, mask.bits() as c_int, init.as_mut_ptr()) };
     (returned == 0 && attr.cap.max_send_wr != 0).then_some(attr.cap)
+}
+
+fn in_words_of_size(asked: &QpCap, config: &QueuePairConfig) -> String {
+    let QpCap { max_send_wr, max_recv_wr, .. } = asked;
+    format!("a {:?} queue pair of {max_send_wr} sends and {max_recv_wr} receives", config.service.qp_type())
 }
 
 fn in_words(transition: &Transition) -> String {

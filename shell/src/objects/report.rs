@@ -57,14 +57,15 @@ pub fn set_drop_hook(hook: Option<Hook>) {
 
 pub(crate) fn report(failure: &DropFailure) {
     let hook = HOOK.read().unwrap_or_else(PoisonError::into_inner).clone();
-    match hook {
-        // A hook that panics must not turn a drop while unwinding into an abort.
-        Some(hook) => drop(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| hook(failure)))),
+    let tell = || match hook {
+        Some(hook) => hook(failure),
         None if log::log_enabled!(log::Level::Warn) => log::warn!("{failure}"),
         None => {
             use std::io::Write;
             // `eprintln!` would panic on a closed standard error.
             let _ = writeln!(std::io::stderr(), "bareverbs: {failure}");
         }
-    }
+    };
+    // A hook or a logger that panics must not turn a drop while unwinding into an abort.
+    drop(std::panic::catch_unwind(std::panic::AssertUnwindSafe(tell)));
 }

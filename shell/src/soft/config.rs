@@ -11,8 +11,9 @@ pub enum Mode {
     /// A message is delivered within the post that sends it.
     Prompt,
     /// Whatever is legal may happen, and happens inside posts and polls: a send's bytes are read late, posted receives are
-    /// scribbled over until they complete, either end may complete first, fields that a completion does not define hold
-    /// junk. The same seed and calls give the same run.
+    /// scribbled over until they complete, and so are the entries that a read's or an atomic's answer will land in; pieces
+    /// of an RDMA write land in any order before it completes; either end may complete first, fields that a completion does
+    /// not define hold junk. The same seed and calls give the same run.
     Adversarial {
         /// Of all its choices.
         seed: u64,

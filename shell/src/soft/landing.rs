@@ -19,7 +19,7 @@ impl State {
     pub(super) fn land_somewhere(&mut self) {
         let is_one = |pair: &QueuePair| pair.state == QpState::RTS && pair.next_operation().is_some();
         let count = self.pairs.iter().filter(|(_, pair)| is_one(pair)).count() as u32;
-        if count == 0 {
+        if count == 0 || self.roll(2) == 0 {
             return;
         }
         let chosen = self.roll(count) as usize;
@@ -29,8 +29,9 @@ impl State {
         else {
             return;
         };
-        let start = self.roll(length_bytes.max(1));
-        let end = start.saturating_add(PIECE_BYTES).min(length_bytes);
+        // Wherever a piece may begin or end, so that the first byte lands as often early as the last.
+        let end = self.roll(length_bytes.saturating_add(PIECE_BYTES)).saturating_add(1);
+        let (start, end) = (end.saturating_sub(PIECE_BYTES), end.min(length_bytes));
         if operation.is_answered() {
             self.scribble_answer(index, 0, start, end);
         } else {

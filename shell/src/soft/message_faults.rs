@@ -5,7 +5,7 @@ use bareverbs_core::verbs::Be32;
 use crate::soft::one_sided::Target;
 use crate::soft::rng::Rng;
 
-/// What happens to a message.
+/// What happens to a message: a send, or a one-sided operation. A reliable one that is lost or spoilt is tried again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MessageFault {

@@ -25,6 +25,9 @@ use crate::soft::state::{ContextState, DeviceState, DomainState, State};
 /// Completion vectors of a context.
 const VECTORS: c_int = 1;
 
+/// A region's addresses and its memory lie alike within pages of so many bytes.
+const PAGE_BYTES: u64 = 4096;
+
 /// Memory to be registered, and how.
 pub(super) struct Registration {
     pub address: usize,
@@ -140,6 +143,9 @@ impl State {
         if asked.address.checked_add(asked.length_bytes).is_none()
             || asked.iova.checked_add(asked.length_bytes as u64).is_none()
         {
+            return Err(libc::EINVAL);
+        }
+        if !(asked.iova ^ asked.address as u64).is_multiple_of(PAGE_BYTES) {
             return Err(libc::EINVAL);
         }
         if asked.iova != asked.address as u64 && !device.profile.takes_iova() {

@@ -21,6 +21,30 @@ use crate::symbols::table::symbol_table;
 ///
 /// Possessing one proves that each entry point does what the header says of its name, and stays callable for as long as the
 /// process runs. It reads like its [`SymbolTable`].
+///
+/// Safe code can put no function of its own into it: neither by making one,
+///
+/// ```compile_fail,E0133
+/// # use bareverbs_shell::symbols::{SymbolTable, Symbols};
+/// fn vouched_for(table: SymbolTable) -> Symbols {
+///     Symbols::new(table) // call to unsafe function
+/// }
+/// ```
+/// ```compile_fail,E0423
+/// # use bareverbs_shell::symbols::{SymbolTable, Symbols};
+/// fn vouched_for(table: SymbolTable) -> Symbols {
+///     Symbols(table) // private field
+/// }
+/// ```
+///
+/// nor by changing one.
+///
+/// ```compile_fail,E0594
+/// # use bareverbs_shell::symbols::{SymbolTable, Symbols};
+/// fn change(symbols: &mut Symbols, table: &SymbolTable) {
+///     symbols.close_device = table.close_device; // behind `Deref`, which gives no mutable access
+/// }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Symbols(SymbolTable);
 

@@ -1,12 +1,12 @@
 //! How endpoints go on every fabric: closed or dropped, at every stage, with work in flight.
 
-use bareverbs_core::link::{Event, Immediate};
+use bareverbs_core::link::Immediate;
 use bareverbs_core::teardown_order::{Quiesced, Step, check};
 use bareverbs_core::verbs::Mtu;
-use bareverbs_shell::endpoint::Endpoint;
+use bareverbs_shell::endpoint::{Endpoint, Event};
 
 use crate::endpoints::Case;
-use crate::world::{World, config, let_sends_complete, patiently, send_next, stream};
+use crate::world::{World, config, let_sends_complete, patiently, send_next, stream, without_credits};
 
 type End = Endpoint<Immediate, 8, 8>;
 
@@ -27,7 +27,7 @@ const STAGES: &[(&str, Stage)] = &[
     }),
     ("connected", |world| world.pair(Immediate, &config())),
     ("sends in flight", |world| {
-        let (mut a, b) = world.pair(Immediate, &config());
+        let (mut a, b) = world.pair(Immediate, &without_credits());
         assert!((0..8).all(|number| send_next(&mut a, number, 1024, 1)));
         (a, b)
     }),

@@ -5,6 +5,7 @@
 //! device with an active port, on that: one source, the same assertions. In the soft-RoCE guest that is a real kernel's
 //! verbs. (Verbs without endpoints have a suite of their own, `verbs_conformance`.)
 
+mod credits;
 mod endpoints;
 mod leaving;
 #[path = "../it/own_process.rs"]
@@ -27,7 +28,8 @@ fn main() -> ExitCode {
     let system = World::system().map(drop).map_err(told("no RDMA device"));
     let compiler = standin::compiler().map_err(told("no C compiler"));
     let mut trials = Vec::new();
-    for (name, case) in endpoints::cases().into_iter().chain(leaving::cases()).chain(sleeping::cases()) {
+    let cases = endpoints::cases().into_iter().chain(credits::cases()).chain(leaving::cases()).chain(sleeping::cases());
+    for (name, case) in cases {
         for mode in modes() {
             trials.push(trial(&label("endpoints", &mode, name), &Ok(()), move || on(&World::soft(mode), case)));
         }

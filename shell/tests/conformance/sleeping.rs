@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use bareverbs_core::link::{Event, Immediate, Sequence};
+use bareverbs_core::link::{Immediate, Sequence};
 use bareverbs_core::teardown_order::{Step, check};
 use bareverbs_shell::Error;
-use bareverbs_shell::endpoint::{Endpoint, EndpointErrorKind, Frames, Waking};
+use bareverbs_shell::endpoint::{Endpoint, EndpointErrorKind, Event, Frames, Waking};
 use bareverbs_shell::wait::Wait;
 
 use crate::endpoints::Case;

@@ -4,10 +4,12 @@ use std::cell::Cell;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use bareverbs_core::link::{Event, Fault, Immediate, LinkError, ReadError, SendError, Sequence};
+use bareverbs_core::link::{Fault, Immediate, LinkError, ReadError, SendError, Sequence};
 use bareverbs_core::verbs::inline_calls::PollError;
 use bareverbs_core::verbs::{Be32, Wc, WcFlags, WcOpcode, WcStatus};
-use bareverbs_shell::endpoint::{Endpoint, EndpointConfig, EndpointError, EndpointErrorKind, Frames, connect_pair};
+use bareverbs_shell::endpoint::{
+    Endpoint, EndpointConfig, EndpointError, EndpointErrorKind, Event, Frames, MessageEndpoint, connect_pair,
+};
 use bareverbs_shell::objects::{CompletionQueue, DeviceContext};
 use bareverbs_shell::soft::{Answer, LiveCounts, MessageFault, Mode, Record, SoftConfig, SoftFabric};
 use bareverbs_shell::wait::Clock;
@@ -248,7 +250,9 @@ fn b6_a_dead_peer_is_a_timeout_at_the_deadline_that_names_it_and_what_is_pending
     let (soft, mut a, b) = dead_peer("b6dead");
     a.send(1, |_| ()).expect("a healthy link");
     let error = wait_50_ms(&mut a, &|| ()).expect_err("nothing ever comes");
-    let EndpointErrorKind::Timeout { waited, outstanding, pending } = &error.kind else { panic!("{error}") };
+    let EndpointErrorKind::Timeout { waited, outstanding, no_credit: None, pending } = &error.kind else {
+        panic!("{error}")
+    };
     assert_eq!(*waited, Duration::from_millis(50), "not before the deadline");
     assert_eq!((outstanding.sends, outstanding.receives), (1, 4));
     let mut posted: Vec<u64> = soft
@@ -272,6 +276,45 @@ fn b6_a_dead_peer_is_a_timeout_at_the_deadline_that_names_it_and_what_is_pending
     assert!(began.elapsed() < Duration::from_secs(20));
     assert_eq!(soft.live(), LiveCounts::default());
     assert_eq!(crate::drop_log::take("b6dead").len(), 2, "both ends say that they could not be drained");
+}
+
+#[test]
+fn b6_an_end_behind_a_pointer_times_out_at_the_deadline_and_names_peer_and_what_is_pending() {
+    crate::drop_log::keep();
+    let (soft, mut a, b) = dead_peer("b6boxed");
+    a.send(1, |_| ()).expect("a healthy link");
+    let mut a: Box<dyn MessageEndpoint> = Box::new(a);
+    let clock = Steps { at: Cell::new(0), moment_ms: 30, act: &|| () };
+    let wait = Wait::at_most(Duration::from_millis(50)).clock(&clock).relax(Relax::Yield);
+    let error = a.receive_with(&wait, &mut |_, _| panic!("a message")).expect_err("nothing ever comes");
+    assert!(clock.at.get() <= 60, "it went on after the deadline");
+    let EndpointErrorKind::Timeout { waited, outstanding, no_credit: None, pending } = &error.kind else {
+        panic!("{error}")
+    };
+    assert_eq!(*waited, Duration::from_millis(50), "not before the deadline");
+    assert_eq!((*outstanding, pending.len()), (a.outstanding(), 5), "a send and four receives");
+    assert_eq!((outstanding.sends, outstanding.receives), (1, 4));
+    assert_eq!((&*error.peer, &*error.device, a.peer()), ("the other end", "b6boxed", "the other end"));
+    assert!(error.to_string().contains("1 sends and 4 receives outstanding"), "{error}");
+    a.close_boxed().expect("what cannot be drained is destroyed");
+    drop(b);
+    assert_eq!(soft.live(), LiveCounts::default());
+}
+
+#[test]
+fn b6_send_completions_do_not_put_off_the_deadline_of_a_wait_for_a_message() {
+    let world = World::soft(Mode::Prompt);
+    let (a, b) = world.pair::<Immediate, 4, 4>(Immediate, &config());
+    let mut a: Box<dyn MessageEndpoint> = Box::new(a);
+    a.send_with(1, &mut |_| ()).expect("a healthy link");
+    // The send completes at once: that is no message.
+    let clock = Steps { at: Cell::new(0), moment_ms: 30, act: &|| () };
+    let wait = Wait::at_most(Duration::from_millis(50)).clock(&clock);
+    let error = a.receive_with(&wait, &mut |_, _| panic!("a message")).expect_err("no message comes");
+    let EndpointErrorKind::Timeout { waited, outstanding, .. } = &error.kind else { panic!("{error}") };
+    assert_eq!((*waited, outstanding.sends, outstanding.receives), (Duration::from_millis(50), 0, 4));
+    drop((a, b));
+    world.assert_clean();
 }
 
 #[test]

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use bareverbs_core::link::{Event, Immediate};
+use bareverbs_core::link::Immediate;
 use bareverbs_core::teardown_order::{Quiesced, Step, check};
-use bareverbs_shell::endpoint::Endpoint;
+use bareverbs_shell::endpoint::{Endpoint, Event};
 use bareverbs_shell::objects::report::DropFailure;
 use bareverbs_shell::soft::{Answer, Call, MessageFault, Mode, Record, SoftConfig, SoftDevice};
 

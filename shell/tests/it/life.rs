@@ -5,9 +5,9 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use bareverbs_core::link::{Event, Immediate, SendError};
+use bareverbs_core::link::{CreditMode, Immediate};
 use bareverbs_core::teardown_order::Quiesced;
-use bareverbs_shell::endpoint::{Endpoint, EndpointConfig, EndpointError, EndpointErrorKind, Frames, Waking};
+use bareverbs_shell::endpoint::{Endpoint, EndpointConfig, EndpointError, EndpointErrorKind, Event, Frames, Waking};
 use bareverbs_shell::objects::report::DropFailure;
 use bareverbs_shell::soft::{Call, Record, SoftConfig, SoftDevice, SoftFabric};
 use bareverbs_shell::wait::Clock;
@@ -29,8 +29,6 @@ pub enum Ending {
 pub enum Failed {
     Shell(Error),
     Endpoint(EndpointError),
-    /// Of a chain, which is the link's own and knows no endpoint.
-    Chain(SendError),
 }
 
 impl std::fmt::Display for Failed {
@@ -38,7 +36,6 @@ impl std::fmt::Display for Failed {
         match self {
             Self::Shell(error) => error.fmt(f),
             Self::Endpoint(error) => error.fmt(f),
-            Self::Chain(error) => error.fmt(f),
         }
     }
 }
@@ -146,6 +143,8 @@ impl Lived {
         self.listed = soft.record().len();
         let context = fabric.open(Some(device))?;
         let config = EndpointConfig::uc("itself").frame_bytes(256).drain_limit(Duration::ZERO).waking(waking);
+        // So that each call is one that is written below.
+        let config = config.credits(CreditMode::Off);
         let mut end = Endpoint::<_, 4, 4>::new(&context, Immediate, config, Frames::Owned)?;
         // The endpoint is the last owner.
         drop(context);
@@ -161,10 +160,9 @@ impl Lived {
         end.post_receives(2)?;
         let mut chain = end.chain()?;
         for _ in 0..2 {
-            let frame = chain.next_frame().map_err(Failed::Chain)?;
-            frame.stage(9).map_err(Failed::Chain)?;
+            chain.next_frame()?.stage(9)?;
         }
-        chain.post().map_err(Failed::Chain)?;
+        chain.post()?;
         receive(&mut end, 1)?;
         idle(&mut end)?;
         send(&mut end)?;

@@ -8,13 +8,16 @@
 
 use std::ffi::OsStr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use bareverbs_core::connect::QueuePairConfig;
-use bareverbs_core::link::{Header, Immediate, Sequence};
+use bareverbs_core::link::{FrameStorage, Header, Immediate, Sequence};
 use bareverbs_core::teardown_order::Quiesced;
+use bareverbs_core::verbs::AccessFlags;
 use bareverbs_shell::Error;
 use bareverbs_shell::endpoint::{Endpoint, EndpointErrorKind, Frames};
-use bareverbs_shell::objects::{CompletionQueue, DeviceContext, ProtectionDomain, QueuePair};
+use bareverbs_shell::memory::pages::{PAGE_BYTES, Pages};
+use bareverbs_shell::objects::{CompletionQueue, DeviceContext, MemoryRegion, ProtectionDomain, QueuePair};
 use bareverbs_shell::soft::{LiveCounts, Mode, Record, SoftConfig, SoftFabric};
 
 use crate::own_process;
@@ -157,29 +160,58 @@ fn in_forked_child(child: impl FnOnce() -> bool) -> bool {
     }
 }
 
+static RELEASED: AtomicU32 = AtomicU32::new(0);
+
+/// Pages whose release is counted.
+struct Kept(Pages);
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        RELEASED.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn a_forked_child_makes_no_verbs_call_and_the_parent_goes_on() {
     own_process::run("processes::a_forked_child_makes_no_verbs_call_and_the_parent_goes_on", &[], || {
         let soft = SoftFabric::new(SoftConfig::default().record(Record::Bounded(10_000))).expect("a free slot");
         let context = open(&soft);
-        let mut end = Endpoint::<_, 4, 4>::new(&context, Immediate, config(), Frames::Owned).expect("an endpoint");
+        static FRAMES: FrameStorage<{ 8 * 1024 }> = FrameStorage::new();
+        let frames = FRAMES.claim().expect("nobody else has it");
+        let mut end = Endpoint::<_, 4, 4>::new(&context, Immediate, config(), frames).expect("an endpoint");
         let itself = end.destination();
+        end.agree_credits(end.recv_depth()).expect("nothing was sent");
         end.connect(&itself, end.path_mtu()).expect("it is in INIT");
         end.send(8, |_| ()).expect("a healthy link");
+        // Registered memory whose release can be seen.
+        let domain = ProtectionDomain::new(&context, 1).expect("the device");
+        let keeper: Arc<Kept> = Arc::new(Kept(Pages::new(PAGE_BYTES).expect("a page")));
+        let (start, bytes) = (keeper.0.start().addr().get(), keeper.0.len_bytes());
+        // SAFETY: 1: the keeper holds the pages. 2: only their address is known.
+        let region = unsafe { MemoryRegion::register(&domain, start, bytes, AccessFlags::LOCAL_WRITE, Some(keeper)) };
+        let mut region = Some(region.expect("a region"));
         let before = soft.live();
         let mut end = Some(end);
 
         soft.clear_record();
         let dropped = || {
             drop(end.take());
-            soft.record().is_empty() && soft.live() == before
+            // The frames are the parent's device's: a child may have no such pages.
+            soft.record().is_empty() && soft.live() == before && FRAMES.claim().is_none()
         };
         assert!(in_forked_child(dropped), "the drop called something, or panicked");
         let closed = || {
             let told = end.take().map(Endpoint::close);
-            matches!(told, Some(Ok(_))) && soft.record().is_empty() && soft.live() == before
+            let untouched = soft.record().is_empty() && soft.live() == before && FRAMES.claim().is_none();
+            matches!(told, Some(Ok(_))) && untouched
         };
         assert!(in_forked_child(closed), "the close called something, or panicked");
+        let kept = || {
+            drop(region.take());
+            // Where `ibv_fork_init` was called, registered pages are not mapped in a child: to free them would be a fault.
+            RELEASED.load(Ordering::Relaxed) == 0 && soft.record().is_empty()
+        };
+        assert!(in_forked_child(kept), "memory that is not the child's was freed");
         let used = || {
             let forked = |outcome: Result<(), Error>| outcome == Err(Error::Forked { device: Arc::from("soft0") });
             forked(ProtectionDomain::new(&context, 1).map(drop))
@@ -193,6 +225,9 @@ fn a_forked_child_makes_no_verbs_call_and_the_parent_goes_on() {
         // The parent's are as they were.
         let told = end.take().expect("still here").close().expect("nothing refuses");
         assert_eq!(told.quiesced, Quiesced::Yes);
+        drop((region.take(), domain));
+        assert_eq!(RELEASED.load(Ordering::Relaxed), 1);
+        assert!(FRAMES.claim().is_some());
         drop(context);
         assert_eq!(soft.live(), LiveCounts::default());
     });

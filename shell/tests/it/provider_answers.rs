@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use bareverbs_core::connect::QueuePairConfig;
-use bareverbs_core::link::{Event, Header, Immediate, SendError, Sequence};
+use bareverbs_core::link::{Header, Immediate, SendError, Sequence};
 use bareverbs_core::verbs::{AccessFlags, Gid, PortState, QpState};
-use bareverbs_shell::endpoint::{Endpoint, EndpointErrorKind, Frames, connect_pair};
+use bareverbs_shell::endpoint::{Endpoint, EndpointErrorKind, Event, Frames, connect_pair};
 use bareverbs_shell::errno::{self, Errno};
 use bareverbs_shell::memory::pages::{PAGE_BYTES, Pages};
 use bareverbs_shell::objects::gid::GidPolicy;
@@ -170,6 +170,49 @@ fn a6_the_gid_that_was_found_is_published_and_its_index_is_used() {
         assert_eq!(to_rtr(&control(&world).record()), [(index, b.destination().gid), (index, a.destination().gid)]);
         stream(&mut a, &mut b, 10, 4, 100, Some(Sequence::new(0)));
     }
+}
+
+/// A long table in which most slots fail and the rest is empty, but for these.
+fn long_table(len: usize, mapped: &[usize]) -> Vec<GidSlot> {
+    let slot = |at: usize| match at {
+        _ if mapped.contains(&at) => GidSlot::ipv4([10, 0, (at >> 8) as u8, at as u8]),
+        3 => LINK_LOCAL,
+        _ if at.is_multiple_of(9) => GidSlot::Empty,
+        _ => GidSlot::Fails(libc::EIO),
+    };
+    (0..len).map(slot).collect()
+}
+
+#[test]
+fn a6_in_a_long_table_failing_slots_are_skipped_and_the_first_good_ones_index_is_used() {
+    for (mapped, wanted) in [(&[200, 230, 299][..], 200), (&[5, 256], 5), (&[255, 256], 255)] {
+        let world = recorded(vec![SoftDevice::new("soft0").gids(long_table(300, mapped))]);
+        let (mut a, mut b) = world.ends::<_, 4, 4>(Immediate, &config());
+        assert_eq!(a.gid().map(|gid| gid.index), Some(wanted));
+        assert_eq!(a.destination().gid.ipv4(), Some([10, 0, 0, wanted]));
+        connect_pair(&mut a, &mut b).expect("both are in INIT");
+        let used = to_rtr(&control(&world).record());
+        assert_eq!(used, [(wanted, b.destination().gid), (wanted, a.destination().gid)]);
+        stream(&mut a, &mut b, 10, 4, 100, Some(Sequence::new(0)));
+    }
+    // An index beyond what an address vector can hold is of no use.
+    let world = recorded(vec![SoftDevice::new("soft0").gids(long_table(300, &[256, 299]))]);
+    let made = Endpoint::<_, 4, 4>::new(&world.open(), Immediate, config(), Frames::Owned);
+    let Err(Error::Gid(error)) = made else { panic!("{made:?}") };
+    assert_eq!(error.found.iter().map(|gid| gid.index).collect::<Vec<_>>(), [3]);
+}
+
+#[test]
+fn a6_a_gid_asked_for_by_its_index_is_found_behind_any_number_of_empty_slots() {
+    let mut table = vec![GidSlot::Empty; 201];
+    table[200] = GidSlot::ipv4([10, 0, 0, 1]);
+    let world = recorded(vec![SoftDevice::new("soft0").gids(table)]);
+    let (mut a, mut b) = world.ends::<_, 4, 4>(Immediate, &config().gid(GidPolicy::Index(200)));
+    connect_pair(&mut a, &mut b).expect("both are in INIT");
+    assert_eq!(to_rtr(&control(&world).record())[0].0, 200);
+    let by_index = config().gid(GidPolicy::Index(199));
+    let made = Endpoint::<Immediate, 4, 4>::new(&world.open(), Immediate, by_index, Frames::Owned);
+    assert!(matches!(made, Err(Error::Gid(_))), "an empty slot is none");
 }
 
 #[test]

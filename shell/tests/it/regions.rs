@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use bareverbs_core::connect::QueuePairConfig;
 use bareverbs_core::link::{FrameStorage, Immediate, LinkSetupError};
-use bareverbs_core::verbs::AccessFlags;
+use bareverbs_core::verbs::{AccessFlags, QpAttrMask, QpState};
 use bareverbs_shell::Error;
-use bareverbs_shell::endpoint::{Endpoint, Frames};
+use bareverbs_shell::endpoint::{Endpoint, EndpointConfig, Frames};
 use bareverbs_shell::errno::{self, Errno};
 use bareverbs_shell::memory::pages::{PAGE_BYTES, Pages};
 use bareverbs_shell::objects::{CompletionQueue, DeviceContext, MemoryRegion, ProtectionDomain, QueuePair};
@@ -173,5 +173,38 @@ fn frames_that_cannot_be_are_refused_and_what_was_made_is_destroyed() {
     );
     drop(context);
     assert_eq!(soft.live(), LiveCounts::default());
-    assert!(SMALL.claim().is_none(), "static storage is claimed once");
+    assert!(SMALL.claim().is_some(), "an endpoint that could not be made gives it back");
+}
+
+#[test]
+fn the_jaccl_presets_queue_pair_permits_remote_access_and_its_frames_region_does_not() {
+    let preset = |config: EndpointConfig| {
+        let (soft, context) = recorded(SoftConfig::default());
+        let mut end = Endpoint::<_, 32, 32>::new(&context, Immediate, config, Frames::Owned).expect("an endpoint");
+        let itself = end.destination();
+        end.agree_credits(end.recv_depth()).expect("nothing was sent");
+        end.connect(&itself, end.path_mtu()).expect("it is in INIT");
+        let (mut pairs, mut regions, mut psns) = (Vec::new(), Vec::new(), Vec::new());
+        for call in soft.record() {
+            match call.detail {
+                Detail::Modify { attr, mask } if mask.contains(QpAttrMask::ACCESS_FLAGS) => {
+                    assert_eq!(attr.qp_state, QpState::INIT);
+                    pairs.push(attr.qp_access_flags);
+                }
+                Detail::Modify { attr, mask } if mask.contains(QpAttrMask::RQ_PSN) => psns.push(attr.rq_psn),
+                Detail::Register { access, .. } => regions.push(access),
+                _ => {}
+            }
+        }
+        (pairs, regions, psns)
+    };
+    let local = AccessFlags::LOCAL_WRITE;
+    let (pairs, regions, psns) = preset(EndpointConfig::jaccl("rank 1"));
+    assert_eq!(pairs, [local | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ]);
+    // A peer that could write into the frames would write under the slices that are handed out of them.
+    assert_eq!(regions, [local]);
+    assert_eq!(psns, [7]);
+    // Without it, neither does.
+    let (pairs, regions, _) = preset(EndpointConfig::uc("rank 1"));
+    assert_eq!((pairs, regions), (vec![local], vec![local]));
 }

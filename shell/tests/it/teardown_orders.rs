@@ -233,6 +233,7 @@ fn a_panic_while_endpoints_live_takes_them_down_in_order() {
             let mut end = Endpoint::<_, 4, 4>::new(&device, Immediate, config(), Frames::Owned).expect("an endpoint");
             drop(device);
             let itself = end.destination();
+            end.agree_credits(end.recv_depth()).expect("nothing was sent");
             end.connect(&itself, end.path_mtu()).expect("it is in INIT");
             end.send(8, |_| ()).expect("a healthy link");
             std::panic::resume_unwind(Box::new("while work is in flight"));

@@ -6,9 +6,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bareverbs_core::link::{Carrier, Event, SendError, Sequence};
+use bareverbs_core::link::{Carrier, CreditMode, SendError, Sequence};
 use bareverbs_core::verbs::{GidType, PortState};
-use bareverbs_shell::endpoint::{Endpoint, EndpointConfig, EndpointErrorKind, Frames, connect_pair};
+use bareverbs_shell::endpoint::{Endpoint, EndpointConfig, EndpointErrorKind, Event, Frames, connect_pair};
 use bareverbs_shell::objects::DeviceContext;
 use bareverbs_shell::soft::{LiveCounts, Mode, SoftConfig, SoftFabric};
 use bareverbs_shell::{Fabric, FabricKind, Relax, Wait};
@@ -75,14 +75,17 @@ impl World {
         }
     }
 
-    /// Two endpoints of their own contexts, not connected.
+    /// Two endpoints of their own contexts, not connected; each knows what the other posts.
     pub fn ends<C: Carrier, const S: usize, const R: usize>(
         &self,
         carrier: C,
         config: &EndpointConfig,
     ) -> (Endpoint<C, S, R>, Endpoint<C, S, R>) {
         let end = || Endpoint::new(&self.open(), carrier, config.clone(), Frames::Owned).expect("an endpoint");
-        (end(), end())
+        let (mut a, mut b) = (end(), end());
+        a.agree_credits(b.recv_depth()).expect("nothing was sent");
+        b.agree_credits(a.recv_depth()).expect("nothing was sent");
+        (a, b)
     }
 
     /// Two endpoints, connected.
@@ -100,6 +103,11 @@ impl World {
 /// The configuration that most tests use: 1 KiB frames, so that many rings fit anywhere.
 pub fn config() -> EndpointConfig {
     EndpointConfig::uc("the other end").frame_bytes(1024)
+}
+
+/// The same without credits: for what they forbid, such as a message that finds no receive.
+pub fn without_credits() -> EndpointConfig {
+    config().credits(CreditMode::Off)
 }
 
 /// A wait that ends, and gives the processor away: emulated machines have few.
@@ -123,7 +131,7 @@ pub fn is_filled(payload: &[u8], number: u64, seed: u8) -> bool {
     wanted.all(|(at, byte)| *byte == (number as u8).wrapping_mul(31).wrapping_add(at as u8).wrapping_add(seed))
 }
 
-/// Sends the next message of a stream; false where the ring is full.
+/// Sends the next message of a stream; false where the ring is full, or there is no credit.
 pub fn send_next<C: Carrier, const S: usize, const R: usize>(
     end: &mut Endpoint<C, S, R>,
     number: u64,
@@ -132,7 +140,14 @@ pub fn send_next<C: Carrier, const S: usize, const R: usize>(
 ) -> bool {
     match end.send(payload_len(number, room), |payload| fill(payload, number, seed)) {
         Ok(_) => true,
-        Err(error) if matches!(error.kind, EndpointErrorKind::Send(SendError::Full { .. }, _)) => false,
+        Err(error)
+            if matches!(
+                error.kind,
+                EndpointErrorKind::Send(SendError::Full { .. } | SendError::NoCredit { .. }, _)
+            ) =>
+        {
+            false
+        }
         Err(error) => panic!("message {number}: {error}"),
     }
 }

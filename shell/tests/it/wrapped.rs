@@ -14,8 +14,10 @@ use std::collections::VecDeque;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
+use bareverbs_core::verbs::event::EventElement;
 use bareverbs_core::verbs::{
-    Be32, CompChannel, Context, ContextOps, Cq, Device, Mr, Pd, Qp, QpInitAttr, QpState, QpType, RecvWr, SendWr, Wc,
+    AsyncEvent, Be32, CompChannel, Context, ContextOps, Cq, Device, EventType, Mr, Pd, Qp, QpInitAttr, QpState, QpType,
+    RecvWr, SendWr, Wc,
 };
 use bareverbs_shell::symbols::{SymbolTable, Symbols};
 
@@ -55,16 +57,31 @@ thread_local! {
     static SPOILED: Cell<Option<Spoiled>> = const { Cell::new(None) };
     static SENDS: RefCell<Vec<Posted>> = const { RefCell::new(Vec::new()) };
     static RECEIVES: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+    static EVENTS: RefCell<VecDeque<EventType>> = const { RefCell::new(VecDeque::new()) };
+    static LAST_PAIR: Cell<*mut Qp> = const { Cell::new(std::ptr::null_mut()) };
     static POLLS: RefCell<VecDeque<Vec<Wc>>> = const { RefCell::new(VecDeque::new()) };
 }
 
 /// The table, with this thread's functions in front.
 pub fn wrap(real: Arc<Symbols>, spoiled: Option<Spoiled>) -> Arc<Symbols> {
     SPOILED.set(spoiled);
-    let wrapped = SymbolTable { open_device, create_cq, create_qp, reg_mr, ..real.table().clone() };
+    let wrapped = SymbolTable {
+        open_device,
+        create_cq,
+        create_qp,
+        reg_mr,
+        get_async_event: Some(get_async_event),
+        ack_async_event: Some(ack_async_event),
+        ..real.table().clone()
+    };
     REAL.set(Some(real));
     // SAFETY: the functions in front pass on what they are given; what they spoil is what the shell must notice.
     Arc::new(unsafe { Symbols::new(wrapped) })
+}
+
+/// The device reports this: about the queue pair made last, where it is of a queue pair, else about nobody.
+pub fn script_event(event: EventType) {
+    EVENTS.with_borrow_mut(|events| events.push_back(event));
 }
 
 /// The next poll answers with these entries and asks nobody.
@@ -141,6 +158,7 @@ unsafe extern "C" fn create_cq(
 unsafe extern "C" fn create_qp(pd: *mut Pd, init: *mut QpInitAttr) -> *mut Qp {
     // SAFETY: passed on.
     let pair = unsafe { (real().create_qp)(pd, init) };
+    LAST_PAIR.set(pair);
     // SAFETY: null, or just made, and nobody reads it yet.
     if let Some(pair) = unsafe { pair.as_mut() } {
         match SPOILED.get() {
@@ -171,6 +189,42 @@ unsafe extern "C" fn reg_mr(pd: *mut Pd, addr: *mut c_void, length: usize, acces
         }
     }
     region
+}
+
+unsafe extern "C" fn get_async_event(context: *mut Context, event: *mut AsyncEvent) -> c_int {
+    match EVENTS.with_borrow_mut(VecDeque::pop_front) {
+        Some(event_type) => {
+            let element = match event_type {
+                EventType::QP_FATAL | EventType::QP_REQ_ERR | EventType::QP_ACCESS_ERR => {
+                    EventElement { qp: LAST_PAIR.get() }
+                }
+                _ => EventElement { port_num: 1 },
+            };
+            // SAFETY: the caller's storage is an event.
+            unsafe { event.write(AsyncEvent { element, event_type }) };
+            0
+        }
+        None => {
+            let get = real().get_async_event.expect("the fabric has events");
+            // SAFETY: passed on.
+            unsafe { get(context, event) }
+        }
+    }
+}
+
+/// What tests script; none of it is ever the fabric's own there.
+const SCRIPTED: [EventType; 4] =
+    [EventType::DEVICE_FATAL, EventType::QP_FATAL, EventType::QP_REQ_ERR, EventType::QP_ACCESS_ERR];
+
+unsafe extern "C" fn ack_async_event(event: *mut AsyncEvent) {
+    // SAFETY: the event that was taken.
+    let event_type = unsafe { (*event).event_type };
+    // Scripted ones are nobody's.
+    if !SCRIPTED.contains(&event_type) {
+        let acknowledge = real().ack_async_event.expect("the fabric has events");
+        // SAFETY: passed on.
+        unsafe { acknowledge(event) };
+    }
 }
 
 unsafe extern "C" fn post_send(pair: *mut Qp, chain: *mut SendWr, bad: *mut *mut SendWr) -> c_int {

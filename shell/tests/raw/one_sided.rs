@@ -118,8 +118,14 @@ pub fn connect_one_way(one: &End, other: &End, setting: Setting) {
     connect_ends(one, other, setting, [true, false]);
 }
 
+/// Connects an end to itself.
+pub fn connect_to_itself(end: &End, setting: Setting) {
+    connect_ends(end, end, setting, [true, false]);
+}
+
 fn connect_ends(one: &End, other: &End, setting: Setting, sends: [bool; 2]) {
-    for ((end, peer), sends) in [(one, other), (other, one)].into_iter().zip(sends) {
+    let both = if std::ptr::eq(one, other) { 1 } else { 2 };
+    for ((end, peer), sends) in [(one, other), (other, one)].into_iter().zip(sends).take(both) {
         let env = &end.env;
         let attr = QpAttr { qp_access_flags: setting.queue_pair, ..init_attr() };
         assert_eq!(env.modify(end.qp, &attr, INIT_MASK), 0);
@@ -154,6 +160,13 @@ impl Word for End {
     fn set_word(&self, offset: usize, value: u64) {
         self.write(offset, &value.to_ne_bytes());
     }
+}
+
+/// Registers an end's memory from `skip` on, to be addressed from `iova` on; null where that is refused.
+pub fn register_at(end: &End, skip: usize, length: usize, iova: u64) -> *mut Mr {
+    let from = end.memory.cast::<u8>().wrapping_add(skip).cast();
+    let call = end.env.symbols.reg_mr_iova2.expect("it is there");
+    unsafe { call(end.pd, from, length, iova, ALL.bits()) }
 }
 
 /// Memory of any length, registered with every right.

@@ -117,6 +117,7 @@ cases! {
         only_signalled_operations_complete
         a_queue_pair_that_cannot_send_yet_is_operated_on
         additions_of_several_queue_pairs_are_all_counted
+        a_region_is_addressed_from_where_its_registration_says
         a_write_may_be_as_long_as_the_port_says
     }
     refusals {
@@ -132,6 +133,7 @@ cases! {
         a_requester_that_may_have_none_under_way_waits_until_it_is_flushed
         limits_of_reads_and_atomics_are_checked
         an_atomic_on_no_word_is_refused_by_the_post
+        a_region_is_not_addressed_from_another_place_within_its_page
         entries_of_ones_own_that_are_not_granted_fail_the_requester_only
         a_region_not_for_writing_may_be_sent_from_and_not_read_into
         an_answer_has_no_place_in_an_inline_request

@@ -6,7 +6,7 @@ use crate::OK;
 use crate::differences::Difference;
 use crate::raw::one_sided::{
     ALL, Buffer, RELIABLE, Scene, Setting, Target, UNRELIABLE, Word, compare_swap, connect_one_way, fetch_add, rdma,
-    read, write, write_imm,
+    read, register_at, rkey, write, write_imm,
 };
 use crate::raw::reliable::rc_end;
 use crate::raw::{CAP, Env, MEMORY, post_recv, post_send, receive, scatter, statuses};
@@ -258,7 +258,7 @@ pub fn additions_of_several_queue_pairs_are_all_counted(env: &Env) {
         two.post(fetch_add(
             id,
             two.one.sge(8 * id as usize, 8),
-            Target { addr: one.target(128).addr, rkey: crate::raw::one_sided::rkey(shared) },
+            Target { addr: one.target(128).addr, rkey: rkey(shared) },
             1,
         ));
     }
@@ -273,6 +273,24 @@ pub fn additions_of_several_queue_pairs_are_all_counted(env: &Env) {
     assert_eq!(env.dereg_mr(shared), 0);
     one.tear_down();
     two.tear_down();
+}
+
+pub fn a_region_is_addressed_from_where_its_registration_says(env: &Env) {
+    let scene = Scene::new(env, RELIABLE);
+    let skip = 4096 - scene.target(0).addr as usize % 4096;
+    let region = register_at(&scene.other, skip, 4096, 0x10_0000);
+    assert!(!region.is_null());
+    let at = |addr| Target { addr, rkey: rkey(region) };
+    scene.one.set_word(0, 5);
+    scene.post(write(1, scene.one.sge(0, 8), at(0x10_0000 + 4088)));
+    scene.post(fetch_add(2, scene.one.sge(8, 8), at(0x10_0000 + 4088), 1));
+    scene.post(read(3, scene.one.sge(16, 8), at(0x10_0000 + 4088)));
+    assert_eq!(statuses(&scene.one.poll(3)), [(1, OK), (2, OK), (3, OK)]);
+    assert_eq!([scene.one.word(8), scene.one.word(16), scene.other.word(skip + 4088)], [5, 6, 6]);
+    scene.post(write(4, scene.one.sge(0, 8), at(scene.target(skip).addr)));
+    assert_eq!(statuses(&scene.one.poll(1)), [(4, bareverbs_core::verbs::WcStatus::REM_ACCESS_ERR)]);
+    assert_eq!(env.dereg_mr(region), 0);
+    scene.tear_down();
 }
 
 pub fn a_write_may_be_as_long_as_the_port_says(env: &Env) {

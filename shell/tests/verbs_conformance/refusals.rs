@@ -5,11 +5,13 @@ use bareverbs_core::verbs::{AccessFlags, EventType, Mr, QpAttr, QpCap, QpState, 
 use crate::differences::Difference;
 use crate::raw::channels::do_not_block;
 use crate::raw::one_sided::{
-    ALL, OPERATIONS, Operation, RELIABLE, Scene, Setting, Target, UNRELIABLE, Word, fetch_add, read, write, write_imm,
+    ALL, OPERATIONS, Operation, RELIABLE, Scene, Setting, Target, UNRELIABLE, Word, fetch_add, read, register_at,
+    write, write_imm,
 };
 use crate::raw::reliable::{HASTY, PATIENT, Patience, RC_RTR_MASK, RC_RTS_MASK, rc_end, rc_rtr_attr, rc_rts_attr};
 use crate::raw::{
-    CAP, Env, INIT_MASK, MEMORY, async_fd, init_attr, key_of, post_send, query, rtr_attr, send, statuses,
+    CAP, Env, INIT_MASK, MEMORY, async_fd, clear_errno, errno, init_attr, key_of, post_send, query, rtr_attr, send,
+    statuses,
 };
 use crate::{EINVAL, FLUSHED, OK};
 
@@ -245,6 +247,18 @@ pub fn an_atomic_on_no_word_is_refused_by_the_post(env: &Env) {
     }
 }
 
+/// So what is a word by the key's address is one in memory.
+pub fn a_region_is_not_addressed_from_another_place_within_its_page(env: &Env) {
+    let scene = Scene::new(env, RELIABLE);
+    let skip = 4096 - scene.target(0).addr as usize % 4096;
+    for (skip, iova) in [(skip + 1, 0x10_0000), (skip, 0x10_0008), (skip + 4095, 0x10_0000)] {
+        clear_errno();
+        assert!(register_at(&scene.other, skip, 64, iova).is_null());
+        assert_eq!(errno(), EINVAL);
+    }
+    scene.tear_down();
+}
+
 /// Posts an operation whose own entry is not granted, and asserts that only its own end fails.
 fn fails_at_home(scene: &Scene, operation: &Operation, entry: bareverbs_core::verbs::Sge, wanted: WcStatus) {
     scene.other.post_receive(9, 4096, 64);
@@ -385,11 +399,11 @@ pub fn an_unreliable_write_that_is_refused_is_lost_in_silence(env: &Env) {
     }
 }
 
-/// Of its bytes some may be there all the same: soft-RoCE finds the want of a receive at the last packet.
+/// Of its bytes some may be there all the same. One packet: on soft-RoCE a longer one takes the next message with it.
 pub fn an_unreliable_write_with_immediate_without_a_receive_is_lost(env: &Env) {
     let scene = Scene::new(env, UNRELIABLE);
-    scene.one.write(0, &[5; 4000]);
-    scene.post(write_imm(1, scene.one.sge(0, 4000), scene.target(128), 7));
+    scene.one.write(0, &[5; 64]);
+    scene.post(write_imm(1, scene.one.sge(0, 64), scene.target(128), 7));
     assert_eq!(statuses(&scene.one.poll(1)), [(1, OK)], "nobody tells");
     assert!(env.drain(scene.other.cq).is_empty());
     scene.other.post_receive(9, 8192, 64);
@@ -399,7 +413,7 @@ pub fn an_unreliable_write_with_immediate_without_a_receive_is_lost(env: &Env) {
     assert_eq!((statuses(&came), came[0].immediate()), (vec![(9, OK)], None), "the next uses up the receive");
     assert_eq!([state(&scene.one), state(&scene.other)], [QpState::RTS; 2]);
     let memory = scene.other.read(0, 8192);
-    assert!(memory[..128].iter().chain(&memory[128 + 4000..]).all(|byte| *byte == 0), "nothing beyond it");
+    assert!(memory[..128].iter().chain(&memory[128 + 64..]).all(|byte| *byte == 0), "nothing beyond it");
     scene.tear_down();
 }
 

@@ -78,7 +78,7 @@ fn bench() -> Bench {
     // SAFETY: leaked, initialised, and nobody else has it.
     let memory = unsafe { FrameMemory::from_raw_parts(NonNull::from(bytes).cast(), 4 * 64) };
     let origin = Origin { queue: queue.id(), qp_num: QP_NUM };
-    let bounds = Bounds { frame_bytes: 64, depth: 4, released_at_once: 1, byte_len: ByteLen::Trusted };
+    let bounds = Bounds { frame_bytes: 64, depth: 4, kept: 0, released_at_once: 1, byte_len: ByteLen::Trusted };
     let mut ring = Frames::new(memory, origin, bounds).unwrap();
     // SAFETY: no device reads it.
     ring.set_key(unsafe { FrameKey::new(1) });
@@ -97,7 +97,10 @@ impl Bench {
         unsafe { *self.entry.as_mut() = Wc { wr_id, qp_num: QP_NUM, ..Wc::default() } };
         let mut room = [Wc::default()];
         let completion = self.queue.poll(&mut room).unwrap().next().unwrap();
-        self.ring.release(completion, self.ring.bounds.released_at_once).map(|returned| returned.released())
+        {
+            let at_once = self.ring.bounds.released_at_once;
+            self.ring.end(completion, at_once).ok_or_else(|| self.ring.mismatch(completion))
+        }
     }
 }
 

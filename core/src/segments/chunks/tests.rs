@@ -1,3 +1,6 @@
+#[path = "../../../tests/twins/chunks.rs"]
+mod twins;
+
 use super::*;
 use crate::range::AddressRange;
 use crate::segments::{Alignment, GPU_PAGE_BYTES, LimitsError, MAX_ENTRY_BYTES};
@@ -6,24 +9,12 @@ use std::format;
 use std::string::ToString;
 use std::vec::Vec;
 
-/// The obvious form: cut off one part after the other.
-fn twin(base: u64, len_bytes: u64, max_bytes: u64) -> Vec<(u64, u64)> {
-    let mut parts = Vec::new();
-    let mut done = 0;
-    while done < len_bytes {
-        let part = max_bytes.min(len_bytes - done);
-        parts.push((base + done, part));
-        done += part;
-    }
-    parts
-}
-
 fn limits(alignment: u32, max_bytes: u64) -> ChunkLimits {
     ChunkLimits::new(Alignment::new(alignment).unwrap(), max_bytes).unwrap()
 }
 
 fn agrees_with_twin(range: AddressRange, limits: ChunkLimits) {
-    let expected = twin(range.base(), range.len_bytes(), u64::from(limits.max_bytes()));
+    let expected = twins::parts(range.base(), range.len_bytes(), u64::from(limits.max_bytes()));
     let parts = chunks(range, limits).unwrap();
     assert_eq!(parts.part_count() as usize, expected.len());
     assert_eq!(parts.len(), expected.len());

@@ -1,3 +1,6 @@
+#[path = "../../../tests/twins/windows.rs"]
+mod twins;
+
 use super::*;
 use crate::segments::{Alignment, GPU_PAGE_BYTES, MAX_ENTRY_BYTES};
 use proptest::prelude::*;
@@ -21,21 +24,6 @@ fn range(base: u64, len_bytes: u64) -> AddressRange {
     AddressRange::new(base, len_bytes).unwrap()
 }
 
-/// The obvious form: fill a window byte by byte until its total or its entries are used up. (window, part) of each byte.
-fn twin(len_bytes: u64, max_bytes: u64, cap: u64, total_bytes: u64) -> Vec<(u32, u32)> {
-    let max_bytes = max_bytes.min(total_bytes);
-    let (mut window, mut in_window) = (0, 0);
-    let mut bytes = Vec::new();
-    for _ in 0..len_bytes {
-        if in_window == total_bytes || in_window == cap * max_bytes {
-            (window, in_window) = (window + 1, 0);
-        }
-        bytes.push((window, (in_window / max_bytes) as u32));
-        in_window += 1;
-    }
-    bytes
-}
-
 #[test]
 fn small_ranges_lie_in_windows_as_the_twin_lays_them() {
     for (max, cap, total) in
@@ -45,7 +33,7 @@ fn small_ranges_lie_in_windows_as_the_twin_lays_them() {
         for len in 0..20 {
             for base in [0, 1 << 33, 0u64.wrapping_sub(len)] {
                 let planned = windows(range(base, len), limits).unwrap();
-                let expected = twin(len, max, u64::from(cap), total);
+                let expected = twins::places(len, max, u64::from(cap), total);
                 let mut seen = Vec::new();
                 for window in planned.clone() {
                     assert!(window.parts().len() <= usize::from(cap), "never more entries than the cap");

@@ -3,12 +3,12 @@ use bareverbs_core::link::{
 };
 use bareverbs_core::verbs::{LinkLayer, QpCap};
 
-use super::provider::{Device, Rig, Seen, Wishes, accept, leaked_memory};
+use super::provider::{Device, QP_NUM, Rig, Seen, Wishes, accept, leaked_memory};
 
 static STORAGE: FrameStorage<8192> = FrameStorage::new();
 
 #[test]
-fn storage_is_claimed_once_zeroed_and_page_aligned() {
+fn storage_has_one_claim_at_a_time_and_is_zeroed_and_page_aligned() {
     let claims: Vec<_> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..4).map(|_| scope.spawn(|| STORAGE.claim())).collect();
         threads.into_iter().filter_map(|thread| thread.join().unwrap()).collect()
@@ -19,6 +19,55 @@ fn storage_is_claimed_once_zeroed_and_page_aligned() {
     // SAFETY: the claim makes it ours alone.
     assert!(unsafe { core::slice::from_raw_parts(memory.as_ptr(), 8192) }.iter().all(|byte| *byte == 0));
     assert!(STORAGE.claim().is_none());
+}
+
+#[test]
+fn storage_can_be_claimed_anew_when_all_that_was_claimed_is_dropped() {
+    static STORAGE: FrameStorage<4096> = FrameStorage::new();
+    let (first, rest) = STORAGE.claim().unwrap().split_at(64).unwrap();
+    let rest = rest.split_at(4096).unwrap_err();
+    drop(first);
+    assert!(STORAGE.claim().is_none());
+    drop(rest);
+    // SAFETY: the claim makes it ours alone.
+    unsafe { STORAGE.claim().unwrap().as_ptr().write(7) };
+    let memory = STORAGE.claim().unwrap();
+    assert_eq!(memory.len_bytes(), 4096);
+    // SAFETY: the claim makes it ours alone.
+    assert_eq!(unsafe { memory.as_ptr().read() }, 7, "as the last owner left it");
+    core::mem::forget(memory);
+    assert!(STORAGE.claim().is_none());
+}
+
+#[test]
+fn what_a_link_took_comes_back_by_release_alone() {
+    static STORAGE: FrameStorage<{ 16 * 256 }> = FrameStorage::new();
+    for _ in 0..3 {
+        let mut rig: Rig<Immediate> =
+            Rig::over(Immediate, Wishes::default(), Device::new(QP_NUM), STORAGE.claim().unwrap()).unwrap();
+        rig.link.post_receives(8).unwrap();
+        let held = rig.link.into_memory();
+        assert!(STORAGE.claim().is_none());
+        // SAFETY: the test's device is the queue pair, and does nothing any more; nothing is registered.
+        let memory = unsafe { held.release() };
+        assert_eq!(memory.len_bytes(), 16 * 256);
+        assert!(STORAGE.claim().is_none());
+        drop(memory);
+    }
+    // A link that could not be made took nothing.
+    let geometry = Geometry { frame_bytes: 100, ..Wishes::default().geometry };
+    let wishes = Wishes { geometry, ..Wishes::default() };
+    assert!(Rig::<Immediate>::over(Immediate, wishes, Device::new(QP_NUM), STORAGE.claim().unwrap()).is_err());
+    // Its device may still write: no drop gives it back, neither the link's nor the held memory's.
+    let rig: Rig<Immediate> =
+        Rig::over(Immediate, Wishes::default(), Device::new(QP_NUM), STORAGE.claim().unwrap()).unwrap();
+    drop(rig);
+    assert!(STORAGE.claim().is_none());
+    static OTHER: FrameStorage<{ 16 * 256 }> = FrameStorage::new();
+    let rig: Rig<Immediate> =
+        Rig::over(Immediate, Wishes::default(), Device::new(QP_NUM), OTHER.claim().unwrap()).unwrap();
+    drop(rig.link.into_memory());
+    assert!(OTHER.claim().is_none());
 }
 
 #[test]

@@ -9,6 +9,7 @@
 )]
 
 mod carriers;
+mod credits;
 mod memory;
 mod posting;
 mod provider;

@@ -127,14 +127,19 @@ unsafe extern "C" fn req_notify_cq(_cq: *mut Cq, _solicited: i32) -> i32 {
 
 /// Page-aligned memory that is never freed, as static storage is not.
 pub fn leaked_memory(bytes: usize) -> FrameMemory {
+    // SAFETY: zeroed, never freed, and nobody else has it.
+    unsafe { FrameMemory::from_raw_parts(leaked_bytes(bytes), bytes) }
+}
+
+/// Where that many zeroed bytes are, page-aligned, for ever.
+pub fn leaked_bytes(bytes: usize) -> NonNull<u8> {
     let layout = std::alloc::Layout::from_size_align(bytes.max(1), 4096).unwrap();
     // SAFETY: the layout is not empty.
-    let base = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) }).unwrap();
-    // SAFETY: zeroed, never freed, and nobody else has it.
-    unsafe { FrameMemory::from_raw_parts(base, bytes) }
+    NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) }).unwrap()
 }
 
 /// The C objects of one queue pair with one completion queue, and the world behind them. Leaked: a link may outlive it.
+#[derive(Clone)]
 pub struct Device {
     context: NonNull<Context>,
     qp: NonNull<Qp>,
@@ -235,7 +240,11 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Rig<C, SEND, RECV> {
 
     pub fn wish(carrier: C, wishes: Wishes) -> Result<Self, LinkSetupError> {
         let memory = leaked_memory((SEND + RECV) * wishes.geometry.frame_bytes as usize);
-        let device = Device::new(QP_NUM);
+        Self::over(carrier, wishes, Device::new(QP_NUM), memory)
+    }
+
+    /// Over a device and memory that no other link has.
+    pub fn over(carrier: C, wishes: Wishes, device: Device, memory: FrameMemory) -> Result<Self, LinkSetupError> {
         let queue = device.queue();
         let setup = LinkSetup {
             send_queue: queue.id(),
@@ -351,6 +360,7 @@ pub(crate) use accept;
 pub enum Seen {
     Sent(u32),
     Received { payload: Vec<u8>, sequence: Option<u32>, wr_id: u64 },
+    Granted(u32),
     Drained(bareverbs_core::link::Direction),
     Error(bareverbs_core::link::LinkError),
 }
@@ -367,6 +377,7 @@ impl Seen {
                 sequence: frame.sequence().map(Sequence::number),
                 wr_id: frame.wr_id().raw(),
             },
+            Ok(Event::Granted { messages }) => Self::Granted(messages),
             Ok(Event::Drained(direction)) => Self::Drained(direction),
             Err(error) => Self::Error(error),
         }

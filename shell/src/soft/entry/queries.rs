@@ -181,7 +181,7 @@ fn device_attributes(device: &DeviceState) -> DeviceAttr {
         atomic_cap: if one_sided { AtomicCap::HCA } else { AtomicCap::NONE },
         max_qp_rd_atom: reads,
         max_qp_init_rd_atom: reads,
-        max_res_rd_atom: reads * limits.queue_pairs as i32,
+        max_res_rd_atom: reads.saturating_mul(limits.queue_pairs as i32),
         max_pkeys: 1,
         phys_port_cnt: device.ports.len() as u8,
         ..zero

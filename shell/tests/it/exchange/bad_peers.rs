@@ -10,7 +10,7 @@ use bareverbs_shell::exchange::{ExchangeErrorKind, Phase, Terms};
 use super::scene::{AMPLE, Played, Scene, against, answer_to};
 
 /// What an end may need beyond its limit, on a busy machine.
-const SLACK: Duration = Duration::from_secs(5);
+pub const SLACK: Duration = Duration::from_secs(5);
 
 fn unreadable() -> Step {
     Step::Refused(Refusal { reason: Reason::Unreadable, errno: 0 })
@@ -159,7 +159,7 @@ fn a_peer_that_trickles_costs_the_limit_and_not_a_limit_per_byte() {
 }
 
 /// Sends for as long as it is listened to; answers how much went.
-fn flood(mut peer: Played, with: &[u8]) -> usize {
+pub fn flood(peer: &mut Played, with: &[u8]) -> usize {
     use std::io::Write;
     peer.0.set_write_timeout(Some(Duration::from_millis(500))).expect("a timeout");
     let block = with.repeat(4096 / with.len() + 1);
@@ -180,7 +180,7 @@ fn a_flood_ends_within_the_limit_wherever_it_begins() {
     let terms = Terms::within(Duration::from_secs(2));
 
     let mut end = scene.uc("a flood");
-    let (here, sent) = against(&mut end, terms, |peer| flood(peer, b"BVhi\x01"));
+    let (here, sent) = against(&mut end, terms, |mut peer| flood(&mut peer, b"BVhi\x01"));
     assert!(matches!(here.expect_err("a flood").kind, ExchangeErrorKind::Hello(_)));
     assert!(sent < 64 << 20, "nobody took all of it");
 
@@ -188,7 +188,7 @@ fn a_flood_ends_within_the_limit_wherever_it_begins() {
     let (here, sent) = against(&mut end, terms, |mut peer| {
         let hello = answer_to(&peer.hello()).encode();
         peer.send(&hello);
-        flood(peer, &hello)
+        flood(&mut peer, &hello)
     });
     let kind = here.expect_err("a flood").kind;
     assert!(
@@ -202,7 +202,7 @@ fn a_flood_ends_within_the_limit_wherever_it_begins() {
     let (here, _) = against(&mut end, terms, |mut peer| {
         let hello = answer_to(&peer.hello()).encode();
         peer.send(&hello);
-        flood(peer, &Step::Agreed.encode())
+        flood(&mut peer, &Step::Agreed.encode())
     });
     let kind = here.expect_err("a flood").kind;
     assert_eq!(kind, ExchangeErrorKind::OutOfTurn { during: Phase::Ready, got: Step::Agreed });

@@ -54,7 +54,7 @@ fn the_first_message_of_whoever_is_done_first_finds_a_receive() {
             let mut received = 0;
             while received == 0 {
                 end.wait(&bareverbs_shell::Wait::at_most(AMPLE), |event| {
-                    received += usize::from(matches!(event, bareverbs_core::link::Event::Received(_)));
+                    received += usize::from(matches!(event, bareverbs_shell::endpoint::Event::Received(_)));
                 })
                 .expect("the message");
             }

@@ -39,6 +39,10 @@ fn two_ends_with_a_difference_both_say_which_before_either_moves() {
         scene.end(Header::<64>::new(), uc("b")), scene.end(Header::<64>::with_checksum(), uc("a")), alike(terms)
         => Checksum Checksum::Off, Checksum::Crc32c
     );
+    differ!(
+        scene.uc("b"), scene.end(Immediate, uc("a").credits(CreditMode::Off)), alike(terms)
+        => Credits CreditMode::On, CreditMode::Off
+    );
     differ!(scene.uc("b"), scene.uc("a"), [terms.nonce(1), terms.nonce(2)] => Nonce 1, 2);
     assert_eq!(scene.moves_to(QpState::RTR), 0);
 }

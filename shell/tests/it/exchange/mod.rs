@@ -2,6 +2,7 @@
 //!
 //! On the software fabric, in one process: two threads, or one thread and a peer that a test plays byte by byte.
 
+mod bad_listeners;
 mod bad_peers;
 mod meeting;
 mod mismatches;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::thread;
 
 use bareverbs_core::connect::{Reason, Service};
-use bareverbs_core::link::{Carrier, Event, Header, Immediate};
+use bareverbs_core::link::{Carrier, Header, Immediate};
 use bareverbs_core::verbs::Mtu;
-use bareverbs_shell::endpoint::{Endpoint, Frames};
+use bareverbs_shell::endpoint::{Endpoint, Event, Frames};
 use bareverbs_shell::exchange::{self, ExchangeErrorKind, Terms};
 use bareverbs_shell::objects::DeviceContext;
 use bareverbs_shell::{EndpointConfig, Fabric, Wait};

@@ -1,15 +1,15 @@
 //! What the tests of the exchange share: ends on a software fabric, and a peer that is played.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use bareverbs_core::connect::{HELLO_BYTES, Hello, STEP_BYTES, Step};
-use bareverbs_core::link::{Carrier, Event, Immediate};
+use bareverbs_core::link::{Carrier, Immediate};
 use bareverbs_core::verbs::QpState;
-use bareverbs_shell::endpoint::{Endpoint, Frames};
+use bareverbs_shell::endpoint::{Endpoint, Event, Frames};
 use bareverbs_shell::exchange::{self, Connect, ExchangeError, Exchanged, Listener, Terms};
 use bareverbs_shell::objects::DeviceContext;
 use bareverbs_shell::soft::{Detail, Mode, Record, SoftConfig, SoftFabric};
@@ -93,12 +93,33 @@ pub fn against<R: Send>(
     })
 }
 
+/// An end that connects, against a listener that is played; answers the end's outcome and the player's.
+pub fn against_listener<R: Send>(
+    end: &mut (dyn Connect + Send),
+    terms: Terms,
+    play: impl FnOnce(Played) -> R + Send,
+) -> (Outcome, R) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    thread::scope(|scope| {
+        let played = scope.spawn(move || {
+            let (stream, _) = listener.accept().expect("somebody comes");
+            play(Played::over(stream))
+        });
+        let outcome = exchange::connect(&[address], end, &terms);
+        (outcome, played.join().expect("no panic"))
+    })
+}
+
 /// A peer, played by hand.
 pub struct Played(pub TcpStream);
 
 impl Played {
     pub fn connect(address: SocketAddr) -> Self {
-        let stream = TcpStream::connect(address).expect("somebody listens");
+        Self::over(TcpStream::connect(address).expect("somebody listens"))
+    }
+
+    fn over(stream: TcpStream) -> Self {
         stream.set_read_timeout(Some(AMPLE)).expect("a timeout");
         stream.set_nodelay(true).expect("an option");
         Self(stream)
@@ -114,6 +135,12 @@ impl Played {
         let mut bytes = [0; STEP_BYTES];
         self.0.read_exact(&mut bytes).expect("a step");
         Step::decode(&bytes).expect("a good one")
+    }
+
+    /// The next step; `None` if the other end closes without one.
+    pub fn step_if_any(&mut self) -> Option<Step> {
+        let mut bytes = [0; STEP_BYTES];
+        self.0.read_exact(&mut bytes).ok().map(|()| Step::decode(&bytes).expect("a good one"))
     }
 
     /// Sends what can still be sent.

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use bareverbs_core::link::{Event, Immediate};
-use bareverbs_shell::endpoint::{EndpointConfig, Frames, connect_pair};
+use bareverbs_core::link::{CreditMode, Immediate};
+use bareverbs_shell::endpoint::{EndpointConfig, Event, Frames, connect_pair};
 use bareverbs_shell::objects::DeviceContext;
 use bareverbs_shell::soft::{LiveCounts, Mode, SoftConfig, SoftFabric};
 use bareverbs_shell::{Endpoint, Fabric, FabricKind};
@@ -71,7 +71,8 @@ impl Seen {
 
 /// One run. What was lost is seen at once, or shown by one more frame.
 fn run(fabric: &SoftFabric, context: &Arc<DeviceContext>, choices: &mut Choices) {
-    let config = EndpointConfig::uc("the other end").frame_bytes(64);
+    // So that the steps are the messages' alone.
+    let config = EndpointConfig::uc("the other end").frame_bytes(64).credits(CreditMode::Off);
     let end = || -> End { Endpoint::new(context, Immediate, config.clone(), Frames::Owned).expect("an endpoint") };
     let (mut from, mut to) = (end(), end());
     connect_pair(&mut from, &mut to).expect("both are in INIT");

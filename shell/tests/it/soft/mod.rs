@@ -15,6 +15,7 @@ mod every_order;
 mod faults;
 mod keys;
 mod misuse;
+mod one_sided;
 #[path = "../../raw/mod.rs"]
 mod raw;
 mod reliable;
