@@ -24,6 +24,8 @@ open_enum! {
         OPERATING_SYSTEM = 304, "CUDA_ERROR_OPERATING_SYSTEM";
         INVALID_HANDLE = 400, "CUDA_ERROR_INVALID_HANDLE";
         NOT_FOUND = 500, "CUDA_ERROR_NOT_FOUND";
+        /// The current context is gone: a primary one that nobody holds any more.
+        CONTEXT_IS_DESTROYED = 709, "CUDA_ERROR_CONTEXT_IS_DESTROYED";
         NOT_PERMITTED = 800, "CUDA_ERROR_NOT_PERMITTED";
         NOT_SUPPORTED = 801, "CUDA_ERROR_NOT_SUPPORTED";
         UNKNOWN = 999, "CUDA_ERROR_UNKNOWN";

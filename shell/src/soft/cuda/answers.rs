@@ -67,28 +67,32 @@ impl CudaState {
         if length_bytes == 0 || !address.is_multiple_of(page) || !length_bytes.is_multiple_of(page) {
             return Err(CuResult::INVALID_VALUE);
         }
-        let found = self.space.pieces(address, length_bytes).ok_or(CuResult::INVALID_VALUE)?;
-        let first = found.first().ok_or(CuResult::INVALID_VALUE)?.0;
-        let one_kind = found.iter().all(|(block, _)| block.is_device() && continues(first, block));
-        if !one_kind {
-            return Err(CuResult::INVALID_VALUE);
-        }
-        let pieces = found.into_iter().map(|(_, piece)| piece).collect();
+        let first = self.space.block(address).filter(|block| block.is_device()).ok_or(CuResult::INVALID_VALUE)?;
+        let pieces = match first.kind {
+            MemoryKind::Growing { .. } => {
+                let found = self.space.pieces(address, length_bytes).ok_or(CuResult::INVALID_VALUE)?;
+                if !found.iter().all(|(block, _)| continues(first, block)) {
+                    return Err(CuResult::INVALID_VALUE);
+                }
+                found.into_iter().map(|(_, piece)| piece).collect()
+            }
+            _ => vec![first.piece_to_granule(address, length_bytes).ok_or(CuResult::INVALID_VALUE)?],
+        };
         exports::export(pieces).map_err(|_| CuResult::OPERATING_SYSTEM)
     }
 
     /// Whether the calling thread has a context current that can be used.
     pub(super) fn needs_context(&self) -> Result<(), CuResult> {
         let current = contexts::current(self.number);
-        self.contexts.usable(current).map(drop).ok_or(CuResult::INVALID_CONTEXT)
+        self.contexts.usable(current).map(drop)
     }
 }
 
-/// Whether two blocks may go into one export: the same one, or mappings of one reservation.
+/// Whether two mappings may go into one export: those of one reservation.
 fn continues(first: &Block, next: &Block) -> bool {
     match (first.kind, next.kind) {
         (MemoryKind::Growing { reservation: one, .. }, MemoryKind::Growing { reservation: other, .. }) => one == other,
-        _ => first.id == next.id,
+        _ => false,
     }
 }
 
@@ -104,8 +108,8 @@ fn of_block(block: &Block, attribute: PointerAttribute) -> Value {
     let kind = if matches!(block.kind, MemoryKind::Pinned { .. }) { MemoryType::HOST } else { MemoryType::DEVICE };
     let capable = match block.kind {
         MemoryKind::Growing { gpu_direct, .. } => gpu_direct,
-        MemoryKind::Plain { .. } | MemoryKind::Pool => true,
-        MemoryKind::Managed { .. } | MemoryKind::Pinned { .. } => false,
+        MemoryKind::Plain { .. } => true,
+        MemoryKind::Pool | MemoryKind::Managed { .. } | MemoryKind::Pinned { .. } => false,
     };
     match attribute {
         PointerAttribute::CONTEXT => Value::Bits64(context as u64),

@@ -3,6 +3,8 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
+use bareverbs_core::cuda::CuResult;
+
 /// A context that is not a device's primary one, or a primary one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ContextOf {
@@ -58,11 +60,19 @@ impl Contexts {
         self.all.remove(&handle);
     }
 
-    /// A context that can be made current: a primary one only while somebody holds it.
-    pub(super) fn usable(&self, handle: usize) -> Option<ContextOf> {
-        let context = self.all.get(&handle).copied()?;
-        let active = !context.primary || self.primaries.get(context.ordinal as usize)?.held > 0;
-        active.then_some(context)
+    /// Whether a context can be made current: a primary one can, whether somebody holds it or not.
+    pub(super) fn is_known(&self, handle: usize) -> bool {
+        self.all.contains_key(&handle)
+    }
+
+    /// A context that calls can be made in: a primary one only while somebody holds it.
+    pub(super) fn usable(&self, handle: usize) -> Result<ContextOf, CuResult> {
+        if handle == 0 {
+            return Err(CuResult::INVALID_CONTEXT);
+        }
+        let context = self.all.get(&handle).copied().ok_or(CuResult::CONTEXT_IS_DESTROYED)?;
+        let held = self.primaries.get(context.ordinal as usize).map_or(0, |primary| primary.held);
+        if context.primary && held == 0 { Err(CuResult::CONTEXT_IS_DESTROYED) } else { Ok(context) }
     }
 }
 

@@ -89,6 +89,7 @@ pub(super) unsafe extern "C" fn get_error_name<const SLOT: u32>(
         CuResult::DEINITIALIZED => Some(c"CUDA_ERROR_DEINITIALIZED"),
         CuResult::INVALID_DEVICE => Some(c"CUDA_ERROR_INVALID_DEVICE"),
         CuResult::INVALID_CONTEXT => Some(c"CUDA_ERROR_INVALID_CONTEXT"),
+        CuResult::CONTEXT_IS_DESTROYED => Some(c"CUDA_ERROR_CONTEXT_IS_DESTROYED"),
         CuResult::NOT_FOUND => Some(c"CUDA_ERROR_NOT_FOUND"),
         CuResult::NOT_SUPPORTED => Some(c"CUDA_ERROR_NOT_SUPPORTED"),
         _ => None,
@@ -174,7 +175,10 @@ pub(super) unsafe extern "C" fn mem_get_address_range<const SLOT: u32>(
     size: *mut usize,
     address: CuDevicePtr,
 ) -> CuResult {
-    let outcome = call(SLOT, "cuMemGetAddressRange_v2", (address, 0), |state| state.address_range(address));
+    let outcome = call(SLOT, "cuMemGetAddressRange_v2", (address, 0), |state| {
+        state.needs_context()?;
+        state.address_range(address)
+    });
     answer(outcome, |(start, length_bytes)| {
         // SAFETY: by 1.
         unsafe { put(base, start) };
@@ -209,7 +213,7 @@ pub(super) unsafe extern "C" fn mem_get_handle_for_address_range<const SLOT: u32
 pub(super) unsafe extern "C" fn mem_alloc<const SLOT: u32>(address: *mut CuDevicePtr, size: usize) -> CuResult {
     let outcome = call(SLOT, "cuMemAlloc_v2", (0, size as u64), |state| {
         let context = contexts::current(state.number);
-        let ordinal = state.contexts.usable(context).ok_or(CuResult::INVALID_CONTEXT)?.ordinal;
+        let ordinal = state.contexts.usable(context)?.ordinal;
         if address.is_null() || size == 0 {
             return Err(CuResult::INVALID_VALUE);
         }
@@ -220,10 +224,7 @@ pub(super) unsafe extern "C" fn mem_alloc<const SLOT: u32>(address: *mut CuDevic
 }
 
 pub(super) extern "C" fn mem_free<const SLOT: u32>(address: CuDevicePtr) -> CuResult {
-    let outcome = call(SLOT, "cuMemFree_v2", (address, 0), |state| {
-        state.needs_context()?;
-        state.free(address)
-    });
+    let outcome = call(SLOT, "cuMemFree_v2", (address, 0), |state| state.free(address));
     answer(outcome, drop)
 }
 
@@ -238,8 +239,8 @@ pub(super) unsafe extern "C" fn ctx_get_current<const SLOT: u32>(context: *mut *
 pub(super) extern "C" fn ctx_set_current<const SLOT: u32>(context: *mut CuContext) -> CuResult {
     let handle = context.addr();
     let outcome = call(SLOT, "cuCtxSetCurrent", (handle as u64, 0), |state| {
-        if handle != 0 {
-            state.contexts.usable(handle).ok_or(CuResult::INVALID_CONTEXT)?;
+        if handle != 0 && !state.contexts.is_known(handle) {
+            return Err(CuResult::INVALID_CONTEXT);
         }
         contexts::set_current(state.number, handle);
         Ok(())
@@ -279,6 +280,9 @@ pub(super) extern "C" fn device_primary_ctx_release<const SLOT: u32>(device: CuD
         let primary = state.contexts.primaries.get_mut(device as usize).ok_or(CuResult::INVALID_DEVICE)?;
         primary.held = primary.held.checked_sub(1).ok_or(CuResult::INVALID_CONTEXT)?;
         primary.released += 1;
+        if primary.held == 0 {
+            state.space.end_context(Contexts::primary(device));
+        }
         Ok(())
     });
     answer(outcome, drop)

@@ -44,6 +44,24 @@ impl Block {
         self.address + self.length_bytes
     }
 
+    /// A part of it, which may reach beyond its end as far as the unit of 2 MiB that it ends in: what is exported is physical.
+    pub(super) fn piece_to_granule(&self, address: u64, length_bytes: u64) -> Option<Piece> {
+        let offset_bytes = address - self.address;
+        let end = offset_bytes.checked_add(length_bytes)?;
+        let whole = self.length_bytes.next_multiple_of(GRANULE_BYTES);
+        (end <= whole).then(|| Piece { range: Arc::clone(&self.memory), offset_bytes, length_bytes })
+    }
+
+    /// The context whose end is its own.
+    const fn context(&self) -> Option<usize> {
+        match self.kind {
+            MemoryKind::Plain { context } | MemoryKind::Managed { context } | MemoryKind::Pinned { context } => {
+                Some(context)
+            }
+            MemoryKind::Growing { .. } | MemoryKind::Pool => None,
+        }
+    }
+
     /// Whether it is a GPU's own.
     pub(super) const fn is_device(&self) -> bool {
         !matches!(self.kind, MemoryKind::Managed { .. } | MemoryKind::Pinned { .. })
@@ -114,6 +132,11 @@ impl AddressSpace {
     /// Takes a block out by its very start.
     pub(super) fn remove(&mut self, address: u64) -> Option<Block> {
         self.blocks.remove(&address)
+    }
+
+    /// Frees what was allocated in a context.
+    pub(super) fn end_context(&mut self, context: usize) {
+        self.blocks.retain(|_, block| block.context() != Some(context));
     }
 
     pub(super) fn reserve(&mut self, ordinal: i32, address: u64, length_bytes: u64) {

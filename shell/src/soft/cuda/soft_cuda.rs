@@ -81,9 +81,12 @@ impl SoftCuda {
         self.with(|state| state.contexts.create(ordinal))
     }
 
-    /// Destroys a context that [`SoftCuda::create_context`] made.
+    /// Destroys a context that [`SoftCuda::create_context`] made, and frees what was allocated in it.
     pub fn destroy_context(&self, context: usize) {
-        self.with(|state| state.contexts.destroy(context));
+        self.with(|state| {
+            state.contexts.destroy(context);
+            state.space.end_context(context);
+        });
     }
 
     /// Allocates plain memory in a context.

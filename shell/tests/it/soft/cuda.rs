@@ -180,7 +180,10 @@ fn memory_without_the_gpudirect_flag_says_so_and_is_exported_all_the_same() {
     cuda.map(base + 2 * MIB, 2 * MIB);
     let capable = PointerAttribute::IS_GPU_DIRECT_RDMA_CAPABLE;
     assert_eq!((driver.attribute(capable, base), driver.attribute(capable, base + 2 * MIB)), (Ok(0), Ok(1)));
-    assert_eq!(driver.attribute(capable, cuda.allocate_managed(0, 4096)), Ok(0));
+    for address in [cuda.allocate_managed(0, 4096), cuda.allocate_pinned(0, 4096), cuda.allocate_from_pool(0, 4096)] {
+        assert_eq!(driver.attribute(capable, address), Ok(0));
+    }
+    assert_eq!(driver.attribute(capable, cuda.allocate(0, 4096)), Ok(1));
     assert_eq!(driver.export(base, 4 * MIB).map(drop), Ok(()));
 }
 
@@ -213,8 +216,9 @@ fn attributes_need_no_context_and_copies_and_exports_do() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             assert_eq!(driver.current(), Ok(0), "a new thread has none");
-            assert!(driver.id(address).is_ok() && driver.range(address).is_ok());
             let none = Some(CuResult::INVALID_CONTEXT);
+            assert!(driver.id(address).is_ok());
+            assert_eq!(driver.range(address).err(), none);
             assert_eq!(driver.copy_out(address, 64).err(), none);
             assert_eq!(driver.copy_in(address, &[1]).err(), none);
             assert_eq!(driver.export(address, 4096).err(), none);
@@ -227,16 +231,48 @@ fn attributes_need_no_context_and_copies_and_exports_do() {
 }
 
 #[test]
+fn what_was_allocated_in_a_context_goes_with_it_and_a_free_needs_none() {
+    let config = CudaConfig::default().gpus(vec![SoftGpu::default(), SoftGpu::default()]);
+    let (cuda, driver) = cuda(config);
+    driver.retain_primary(1).and_then(|context| driver.set_current(context)).expect("a context");
+    let (kept, freed) = (driver.alloc(64).expect("memory"), driver.alloc(64).expect("memory"));
+    assert_eq!((driver.set_current(0), driver.free(freed)), (Ok(()), Ok(())));
+    assert!(driver.id(kept).is_ok());
+    assert_eq!((driver.release_primary(1), driver.id(kept)), (Ok(()), Err(INVALID)));
+    let other = cuda.create_context(0);
+    let address = cuda.allocate_in(other, 64);
+    cuda.destroy_context(other);
+    assert_eq!(driver.id(address), Err(INVALID));
+}
+
+#[test]
+fn an_export_of_a_plain_allocation_may_reach_to_the_end_of_its_2_mib() {
+    let (cuda, driver) = cuda(CudaConfig::default());
+    let small = cuda.allocate(0, 100);
+    for (length, answer) in
+        [(4096, Ok(())), (8192, Ok(())), (65_536, Ok(())), (2 * MIB, Ok(())), (2 * MIB + 4096, Err(INVALID))]
+    {
+        assert_eq!(driver.export(small, length).map(drop), answer, "{length}");
+    }
+    let odd = cuda.allocate(0, 5 * MIB + 100);
+    for (length, answer) in [(5 * MIB + 4096, Ok(())), (6 * MIB, Ok(())), (6 * MIB + 4096, Err(INVALID))] {
+        assert_eq!(driver.export(odd, length).map(drop), answer, "{length}");
+    }
+}
+
+#[test]
 fn d2_contexts_are_retained_released_and_current_per_thread() {
     let config = CudaConfig::default().gpus(vec![SoftGpu::default(), SoftGpu::default().pci(1, 0xcd, 2)]);
     let (cuda, driver) = cuda(config);
-    assert_eq!(driver.set_current(cuda.primary_context(1)), Err(CuResult::INVALID_CONTEXT), "nobody holds it");
+    let destroyed = Some(CuResult::CONTEXT_IS_DESTROYED);
+    assert_eq!(driver.set_current(cuda.primary_context(1)), Ok(()), "granted though nobody holds it");
+    assert_eq!((driver.alloc(64).err(), driver.synchronize().err()), (destroyed, destroyed));
     assert_eq!(driver.retain_primary(1), Ok(cuda.primary_context(1)));
     assert_eq!(driver.set_current(cuda.primary_context(1)), Ok(()));
     assert_eq!(driver.release_primary(1), Ok(()));
     assert_eq!(driver.release_primary(1), Err(CuResult::INVALID_CONTEXT));
     assert_eq!(cuda.retained_and_released(1), (1, 1));
-    assert_eq!(driver.copy_in(0, &[]).err(), Some(CuResult::INVALID_CONTEXT), "what was current is gone");
+    assert_eq!(driver.copy_in(0, &[]).err(), destroyed, "what was current is gone");
     assert_eq!(driver.retain_primary(2), Err(CuResult::INVALID_DEVICE));
     let other = cuda.create_context(1);
     let address = cuda.allocate_in(other, 4096);
