@@ -85,7 +85,7 @@ impl MrListBuilder {
     /// [`NoBuilder`]
     ///
     /// # Safety
-    /// 1. `qp` is a live queue pair of the library that `verbs` is of, made by `mlx5`'s `create_qp` with an `comp_mask` that
+    /// 1. `qp` is a live queue pair of the library that `verbs` is of, made by `mlx5`'s `create_qp` with a `comp_mask` that
     ///    asks for send operations.
     /// 2. Both tables stay for as long as the builder is used.
     pub unsafe fn of(verbs: &Symbols, mlx5: &Mlx5Symbols, qp: *mut Qp) -> Result<Self, NoBuilder> {

@@ -7,7 +7,6 @@ mod calls;
 pub mod channels;
 #[cfg(target_os = "linux")]
 pub mod cuda;
-#[cfg(target_os = "linux")]
 pub mod dma_buf;
 mod ends;
 pub mod keys;

@@ -9,7 +9,6 @@ mod async_events;
 mod cuda;
 #[cfg(target_os = "linux")]
 mod cuda_to_key;
-#[cfg(target_os = "linux")]
 mod dma_buf;
 mod every_order;
 mod faults;
