@@ -12,6 +12,7 @@
 //! | [`link`](mod@link) | frame rings over static buffers, carriers, sequence checking |
 //! | [`range`], [`segments`] | chunking of GPU segments under indirect keys, the segment table |
 //! | [`access`] | the access lock: readers, one exclusive writer, disjoint writers |
+//! | [`view`] | registered memory as numbers: what a key reaches, what a peer is told |
 //! | [`teardown_order`] | the order in which things go |
 //!
 //! # Panics
@@ -36,3 +37,4 @@ pub mod range;
 pub mod segments;
 pub mod teardown_order;
 pub mod verbs;
+pub mod view;

@@ -71,6 +71,8 @@ pub struct Limits {
     pub queue_pairs: u32,
     /// Memory regions alive at once.
     pub regions: u32,
+    /// Bytes of a region.
+    pub region_bytes: u64,
     /// Requests on a queue.
     pub queue_depth: u32,
     /// Scatter/gather entries of a request.
@@ -87,6 +89,7 @@ impl Default for Limits {
         Self {
             queue_pairs: 4096,
             regions: 65_536,
+            region_bytes: u64::MAX,
             queue_depth: 16_384,
             entries: 32,
             inline_bytes: 512,
@@ -146,6 +149,7 @@ impl SoftDevice {
             limits: Limits {
                 queue_pairs: 10,
                 regions: 100,
+                region_bytes: u64::MAX,
                 queue_depth: 4095,
                 entries: 1,
                 inline_bytes: 0,

@@ -134,7 +134,7 @@ impl State {
     /// Checks a registration before its memory is believed in.
     pub(super) fn check_registration(&self, domain: u32, asked: &Registration) -> Result<(), c_int> {
         let device = self.domains.get(domain).and_then(|domain| self.device_of(domain.context)).ok_or(libc::EINVAL)?;
-        if asked.length_bytes == 0 {
+        if asked.length_bytes == 0 || asked.length_bytes as u64 > device.limits.region_bytes {
             return Err(libc::EINVAL);
         }
         if asked.address == 0 {

@@ -16,7 +16,7 @@ mod keys;
 mod misuse;
 mod one_sided;
 #[path = "../../raw/mod.rs"]
-mod raw;
+pub mod raw;
 mod reliable;
 mod thunderbolt;
 mod worlds;
