@@ -165,6 +165,7 @@ impl State {
         let page = page_bytes();
         if asked.address as u64 % page != asked.iova % page
             || asked.iova.checked_add(asked.length_bytes as u64).is_none()
+            || asked.length_bytes as u64 > device.limits.region_bytes
             || !(BINDABLE | AccessFlags::RELAXED_ORDERING).contains(asked.access)
         {
             return Err(libc::EINVAL);

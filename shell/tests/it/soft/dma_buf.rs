@@ -3,7 +3,7 @@
 use std::os::fd::AsRawFd;
 
 use bareverbs_core::verbs::AccessFlags;
-use bareverbs_shell::soft::{Answer, Detail, Record, SoftConfig, SoftDevice, SoftFabric};
+use bareverbs_shell::soft::{Answer, Detail, Limits, Record, SoftConfig, SoftDevice, SoftFabric};
 
 use super::raw::dma_buf::{MemFile, reg_dmabuf};
 use super::raw::on_soft::{env, modes};
@@ -154,7 +154,26 @@ fn the_record_says_what_was_registered() {
 }
 
 #[test]
-fn thunderbolt_has_no_dma_bufs_and_regions_are_counted_with_others() {
+fn the_devices_limits_on_regions_hold_for_dma_bufs_too() {
+    let limits = Limits { regions: 2, region_bytes: 1 << 20, ..Limits::default() };
+    let device = SoftDevice::new("soft0").limits(limits);
+    let fabric = SoftFabric::new(SoftConfig::default().devices(vec![device])).expect("a free slot");
+    // The end's own region is the first.
+    let end = End::new(&env(&fabric, "soft0"));
+    let file = MemFile::new(2 << 20);
+    let register = |length| reg_dmabuf(&end, 0, length, 0, file.fd(), ALL);
+    clear_errno();
+    assert!(register((1 << 20) + 1).is_null());
+    assert_eq!(errno(), 22);
+    let mr = register(1 << 20);
+    assert!(!mr.is_null() && register(4096).is_null());
+    assert_eq!(errno(), 12);
+    assert_eq!(end.env.dereg_mr(mr), 0);
+    end.tear_down();
+}
+
+#[test]
+fn thunderbolt_has_no_dma_bufs() {
     let device = SoftDevice::thunderbolt("rdma_en2");
     let fabric = SoftFabric::new(SoftConfig::default().devices(vec![device])).expect("a free slot");
     let end = End::new(&env(&fabric, "rdma_en2"));
