@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`layout`] | one table per C struct: asserted by rustc here, by the C compiler in the layout tests |
 //! | [`verbs`] | mirrors, constants, and the calls that C has inline |
+//! | [`cuda`] | the words of the CUDA driver: results, attributes, handles |
 //! | [`connect`] | configuration, destinations, queue pair transitions as values |
 //! | [`link`](mod@link) | frame rings over static buffers, carriers, sequence checking |
 //! | [`range`], [`segments`] | chunking of GPU segments under indirect keys, the segment table |
@@ -30,6 +31,7 @@ extern crate std;
 
 pub mod access;
 pub mod connect;
+pub mod cuda;
 pub mod layout;
 pub mod link;
 pub mod one_sided;
