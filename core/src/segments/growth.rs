@@ -89,7 +89,7 @@ pub(super) fn grown<const W: usize, const E: usize>(
         cover: draft.cover,
         sources: draft.sources,
         kept_windows: kept as u32,
-        generation: 0,
+        made_for: None,
         old_windows: windows.len() as u32,
         old_parts: old.part_lens().len() as u32,
     })

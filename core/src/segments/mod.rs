@@ -27,6 +27,7 @@ mod plan;
 mod reconcile;
 mod scan;
 mod segment;
+mod stale_plan;
 mod table;
 mod windows;
 
@@ -40,6 +41,7 @@ pub use locate::{LocateError, Located};
 pub use plan::{PartSource, Plan, PlanError, PlannedPart, PlannedWindow};
 pub use reconcile::{IdentityCheck, Reconcile, Terms, reconcile};
 pub use scan::{Covers, Scan, ScannedSegment, ServedOrdinals};
-pub use segment::{BoundSegment, StalePlan};
+pub use segment::BoundSegment;
+pub use stale_plan::StalePlan;
 pub use table::{InsertError, Ordinal, ResizeError, Row, SegmentKey, SegmentTable};
 pub use windows::{LengthSum, Window, WindowLimits, Windows, windows};
