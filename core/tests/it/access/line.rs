@@ -124,6 +124,29 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(20_000))]
+
+    /// The functions are public, so also of bits that no line reads.
+    #[test]
+    fn every_change_of_any_bits_is_defined(bits: u32, place_bits: u32) {
+        let line = Line::from_bits(bits);
+        for mode in Mode::ALL {
+            if let Some((next, place)) = line.take_place(mode) {
+                prop_assert!(!next.is_called(place));
+                prop_assert!(next.give_up(place).is_some());
+            }
+            // Another line's place.
+            if let Some((_, place)) = Line::from_bits(place_bits).take_place(mode) {
+                prop_assert_eq!(line.give_up(place).is_none(), line.is_called(place));
+            }
+        }
+        prop_assert_eq!(line.first().is_none(), line.is_empty());
+        prop_assert_eq!(line.call(State::VACANT).map(|call| call.mode), line.first());
+        prop_assert_eq!(line.waiting().total() == 0, line.is_empty());
+    }
+}
+
 #[test]
 fn nobody_is_called_while_anybody_holds_the_lock() {
     let (line, _) = Line::EMPTY.take_place(Mode::Read).expect("empty");
