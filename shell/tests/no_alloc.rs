@@ -18,7 +18,7 @@ use bareverbs_core::connect::{HELLO_BYTES, Hello, Step};
 use bareverbs_core::link::{Carrier, Checksum, Header, Immediate, Raw, SendError};
 use bareverbs_shell::endpoint::{Endpoint, EndpointErrorKind, Event, Frames};
 use bareverbs_shell::exchange::{self, ExchangeErrorKind, Listener, Terms};
-use bareverbs_shell::memory::{Backend, HostDomain, LocalMemory, OwnedBytes};
+use bareverbs_shell::memory::{AccessLock, Backend, HostDomain, LocalMemory, OwnedBytes};
 use bareverbs_shell::objects::ProtectionDomain;
 use bareverbs_shell::soft::{Mode, Record, SoftConfig};
 use bareverbs_shell::wait::{Relax, Wait};
@@ -163,6 +163,27 @@ fn the_counter_sees_an_allocation() {
 #[test]
 fn post_poll_and_wait_allocate_nothing_on_the_software_fabric() {
     every_carrier(&World::of_config(SoftConfig::default().mode(Mode::Prompt).record(Record::Off), "soft"));
+}
+
+#[test]
+fn uncontended_locks_allocate_nothing_in_any_mode() {
+    let (lock, time) = (AccessLock::new(), Duration::from_secs(1));
+    let pairs = || {
+        for _ in 0..100 {
+            drop(lock.read());
+            drop(lock.try_read());
+            drop(lock.read_timeout(time));
+            drop((lock.read(), lock.read(), lock.read_recursive(), lock.try_read_recursive()));
+            drop(lock.disjoint());
+            drop(lock.try_disjoint());
+            drop((lock.disjoint_timeout(time), lock.disjoint()));
+            drop(lock.try_exclusive());
+            drop(lock.exclusive_timeout(time));
+            drop((lock.exclusive(), lock.try_read(), lock.try_disjoint(), lock.try_exclusive()));
+        }
+    };
+    // From the first on: nothing is set up for a thread that does not wait.
+    assert_eq!(allocations(pairs), 0);
 }
 
 #[test]
