@@ -392,7 +392,7 @@ pub fn a_waiter_comes_after_the_phase_in_progress_and_one_of_each_other_shared_m
 /// to be alone is in the line, and comes after the phase in progress and the one that stands before it.
 pub fn those_that_gave_up_starve_nobody_who_waits_to_be_alone<L: Lock>() {
     const GIVE_UP: u32 = 9;
-    let turn = |number: u32| if number % 2 == 0 { Mode::Read } else { Mode::Disjoint };
+    let turn = |number: u32| if number.is_multiple_of(2) { Mode::Read } else { Mode::Disjoint };
     let (lock, entered, leave) = (L::default(), AtomicU32::new(0), AtomicU32::new(0));
     let (alone, staying) = (AtomicBool::new(false), Staying { lock: &lock, entered: &entered, leave: &leave });
     thread::scope(|threads| {
