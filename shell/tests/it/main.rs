@@ -4,6 +4,7 @@ mod access_lock;
 mod broken_links;
 mod checked_messages;
 mod credits;
+mod device_events;
 mod drop_log;
 mod every_call_refused;
 mod exchange;
