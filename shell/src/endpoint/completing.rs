@@ -45,7 +45,7 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
         let mut room = [Wc::default(); 16];
         self.heed_events()?;
         let Some(queue) = &mut self.plumbing.queue else { return Err(self.failed(EndpointErrorKind::NotConnected)) };
-        let completions = match queue.poll(&mut room) {
+        let completions = match queue.poll_here(&mut room) {
             Ok(completions) => completions,
             Err(error) => {
                 self.link.break_with(error);
@@ -54,7 +54,7 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
         };
         let mut events = 0;
         let mut first_error = None;
-        let names = Names { peer: &self.config.peer, device: &self.plumbing.device };
+        let names = Names::new(&self.config.peer, &self.plumbing.device);
         let batch = Batch(&mut self.link);
         for completion in completions {
             match batch.0.accept(&completion) {
