@@ -1,6 +1,7 @@
 //! The shell from outside: one binary for all of it.
 
 mod access_lock;
+mod boundary;
 mod broken_links;
 mod checked_messages;
 mod credits;
