@@ -21,6 +21,10 @@ pub fn agreement(bytes: &[u8]) {
         first_sequence
     }
     debug_assert_eq!(bit, 12);
+    // What it goes with may have been changed.
+    if !(theirs.service == bareverbs_core::connect::Service::Rc && theirs.frame_bytes == 0) {
+        theirs.max_rd_atomic = 0;
+    }
     let (here, there) = (agree(&ours, &theirs), agree(&theirs, &ours));
     assert_eq!(here, expected(&ours, &theirs));
     assert_eq!(there, expected(&theirs, &ours));
@@ -51,7 +55,7 @@ fn expected(ours: &Hello, theirs: &Hello) -> Result<Agreement, Mismatch> {
     reasons.push((ours.recv_depth.min(theirs.recv_depth) == 0, none));
     // One receive for messages and one for credit messages; sums with numbers stay within half of their range.
     let no_credits = Mismatch::CreditReceives { ours: ours.recv_depth, theirs: theirs.recv_depth };
-    let cannot = |receives: u32| receives < 2 || receives > 1 << 30;
+    let cannot = |receives: u32| !(2..=1 << 30).contains(&receives);
     let lacking = cannot(ours.recv_depth) || cannot(theirs.recv_depth);
     reasons.push((ours.credits == CreditMode::On && lacking, no_credits));
     match reasons.into_iter().find(|(differs, _)| *differs) {
@@ -62,6 +66,7 @@ fn expected(ours: &Hello, theirs: &Hello) -> Result<Agreement, Mismatch> {
             tx_start: ours.first_sequence,
             rx_start: theirs.first_sequence,
             credits: ours.credits,
+            max_rd_atomic: ours.max_rd_atomic.min(theirs.max_rd_atomic),
             remote_recv_depth: theirs.recv_depth,
         }),
     }

@@ -177,6 +177,13 @@ pub enum Error {
         /// What was to be made.
         making: &'static str,
     },
+    /// A device whose name cannot be told to peers.
+    DeviceName {
+        /// The name.
+        device: Arc<str>,
+        /// What is wrong with it.
+        error: bareverbs_core::view::DeviceNameError,
+    },
     /// No GID is as it should be.
     Gid(GidError),
     /// The GID changed while connecting.
@@ -253,6 +260,7 @@ impl fmt::Display for Error {
             Self::ForeignContext { device, making } => {
                 write!(f, "{making} on device {device} from objects of two opened devices")
             }
+            Self::DeviceName { device, error } => write!(f, "device {device:?}: {error}"),
             Self::Gid(error) => error.fmt(f),
             Self::GidChanged { device, index } => {
                 write!(f, "device {device}: the GID at index {index} changed while connecting: connect again")
@@ -281,6 +289,7 @@ impl std::error::Error for Error {
         match self {
             Self::Load(error) => Some(error),
             Self::Call(error) => Some(error),
+            Self::DeviceName { error, .. } => Some(error),
             Self::Gid(error) => Some(error),
             Self::Route(error) => Some(error),
             Self::Poll(error) => Some(error),

@@ -11,7 +11,9 @@
 mod access;
 mod controls;
 mod link;
+mod one_sided;
 mod segments;
+mod view;
 mod wire;
 
 use core::mem::MaybeUninit;

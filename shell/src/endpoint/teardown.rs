@@ -40,30 +40,30 @@ impl Teardown {
 
 /// The objects of one endpoint.
 #[derive(Debug)]
-pub(super) struct Plumbing {
-    pub(super) region: Option<MemoryRegion>,
-    pub(super) queue_pair: Option<QueuePair>,
-    pub(super) queue: Option<CompletionQueue>,
-    pub(super) channel: Option<Arc<CompletionChannel>>,
-    pub(super) domain: Option<Arc<ProtectionDomain>>,
-    pub(super) context: Option<Arc<DeviceContext>>,
-    pub(super) device: Arc<str>,
+pub(crate) struct Plumbing {
+    pub(crate) region: Option<MemoryRegion>,
+    pub(crate) queue_pair: Option<QueuePair>,
+    pub(crate) queue: Option<CompletionQueue>,
+    pub(crate) channel: Option<Arc<CompletionChannel>>,
+    pub(crate) domain: Option<Arc<ProtectionDomain>>,
+    pub(crate) context: Option<Arc<DeviceContext>>,
+    pub(crate) device: Arc<str>,
 }
 
 impl Plumbing {
     /// Asks for an event at the next completion.
-    pub(super) fn arm(&mut self) -> Result<(), Error> {
+    pub(crate) fn arm(&mut self) -> Result<(), Error> {
         self.queue.as_mut().map_or(Ok(()), |queue| queue.arm(Notify::Any))
     }
 
     /// Sleeps until something completes or the device reports something, at most `limit`.
-    pub(super) fn sleep(&self, limit: Duration) -> Result<(), Error> {
+    pub(crate) fn sleep(&self, limit: Duration) -> Result<(), Error> {
         self.channel.as_ref().map_or(Ok(()), |channel| channel.wait_or_event(limit).map(drop))
     }
 
     /// Takes everything down that is there. `drain` ends what the queue pair has outstanding; it is asked only when there
     /// is a queue pair.
-    pub(super) fn take_down(
+    pub(crate) fn take_down(
         &mut self,
         drain: impl FnOnce(&mut QueuePair, &mut CompletionQueue) -> Option<Result<(), String>>,
     ) -> Teardown {
@@ -106,7 +106,7 @@ impl Plumbing {
     }
 
     /// Destroys a queue pair that must not be used again. Work that it had ends with it.
-    pub(super) fn abandon_queue_pair(&mut self) -> Result<(), CallError> {
+    pub(crate) fn abandon_queue_pair(&mut self) -> Result<(), CallError> {
         let Some(queue_pair) = self.queue_pair.take() else { return Ok(()) };
         let closed = queue_pair.close();
         if closed.is_err() {
@@ -131,7 +131,7 @@ impl Plumbing {
 }
 
 /// Reports what a drop could not do.
-pub(super) fn report_failures(done: &Teardown, device: &Arc<str>, qp_num: u32) {
+pub(crate) fn report_failures(done: &Teardown, device: &Arc<str>, qp_num: u32) {
     if let Some(reason) = &done.not_drained {
         report(&DropFailure::Quiesce { device: Arc::clone(device), qp_num, reason: reason.clone() });
     }
@@ -142,7 +142,7 @@ pub(super) fn report_failures(done: &Teardown, device: &Arc<str>, qp_num: u32) {
 
 /// The outcome of an explicit close: what happened, or the first call that was refused. An error has room for one call only:
 /// whatever else could not be done is reported as a drop would.
-pub(super) fn outcome(mut done: Teardown, device: &Arc<str>, qp_num: u32) -> Result<Teardown, Error> {
+pub(crate) fn outcome(mut done: Teardown, device: &Arc<str>, qp_num: u32) -> Result<Teardown, Error> {
     let Some(first) = done.steps.iter().position(|(_, outcome)| outcome.is_err()) else { return Ok(done) };
     let (_, refused) = done.steps.remove(first);
     report_failures(&done, device, qp_num);

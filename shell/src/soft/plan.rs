@@ -2,10 +2,14 @@
 
 use std::ffi::c_int;
 
+use crate::symbols::mlx5;
 use crate::symbols::verbs::{OPTIONAL, REQUIRED};
 
 /// The operations that C has inline, by their names in C.
 pub(super) const INLINE: &[&str] = &["ibv_post_send", "ibv_post_recv", "ibv_poll_cq", "ibv_req_notify_cq"];
+
+/// The builders that C has inline, by their names in C. One that is planned to fail does so at the end of its run.
+const BUILDERS: &[&str] = &["ibv_wr_start", "ibv_wr_complete", "ibv_wr_abort", "mlx5dv_wr_mr_list"];
 
 /// What a failing post says of the requests that it was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +86,8 @@ impl Plan {
     /// # Panics
     /// If there is no such symbol, or `nth` is 0.
     pub(super) fn add(&mut self, symbol: &str, nth: u64, for_good: bool, answer: Answer) {
-        let known = REQUIRED.iter().chain(OPTIONAL).chain(INLINE).find(|name| **name == symbol);
+        let known =
+            [REQUIRED, OPTIONAL, INLINE, mlx5::REQUIRED, BUILDERS].into_iter().flatten().find(|name| **name == symbol);
         let symbol = known.unwrap_or_else(|| panic!("{symbol} is not an entry point"));
         let spare = nth.checked_sub(1).expect("calls are counted from 1");
         self.failures.push(Failure { symbol, spare, for_good, answer });
