@@ -212,6 +212,8 @@ pub enum Error {
         /// The device.
         device: Arc<str>,
     },
+    /// A completion queue's poll failed: completions were lost.
+    Poll(bareverbs_core::verbs::inline_calls::PollError),
     /// The message link could not be set up.
     Link(bareverbs_core::link::LinkSetupError),
     /// What the other end posts makes no link with credits.
@@ -264,6 +266,7 @@ impl fmt::Display for Error {
                 write!(f, "device {device}: the GID at index {index} changed while connecting: connect again")
             }
             Self::Route(error) => error.fmt(f),
+            Self::Poll(error) => error.fmt(f),
             Self::Size { what, got } => write!(f, "{what} of {got} is not possible"),
             Self::Forked { device } => {
                 write!(f, "device {device} was opened by the parent process; open it again in this one")
@@ -289,6 +292,7 @@ impl std::error::Error for Error {
             Self::DeviceName { error, .. } => Some(error),
             Self::Gid(error) => Some(error),
             Self::Route(error) => Some(error),
+            Self::Poll(error) => Some(error),
             Self::Link(error) => Some(error),
             Self::Credits(error) => Some(error),
             _ => None,
