@@ -149,7 +149,7 @@ fn a_second_thread_may_use_neither_queue_nor_channel_of_ones_own() {
             soft.clear_record();
             let refused = std::thread::scope(|scope| scope.spawn(use_them).join().expect("no panic"));
             let second = Error::SecondThread { device: Arc::from("soft0") };
-            assert_eq!(refused, [const { () }; 4].map(|()| Err(second.clone())));
+            assert_eq!(refused, std::array::from_fn::<_, 4, _>(|_| Err(second.clone())));
             assert!(soft.record().is_empty(), "{:?}", soft.record());
         },
     );
