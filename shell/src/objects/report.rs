@@ -52,7 +52,9 @@ static HOOK: RwLock<Option<Hook>> = RwLock::new(None);
 
 /// Sets what is called, on the dropping thread, when a drop could not do something; `None` for the default line.
 pub fn set_drop_hook(hook: Option<Hook>) {
-    *HOOK.write().unwrap_or_else(PoisonError::into_inner) = hook;
+    let before = std::mem::replace(&mut *HOOK.write().unwrap_or_else(PoisonError::into_inner), hook);
+    // With the lock given back: what the hook before holds may have something to report when it goes.
+    drop(before);
 }
 
 pub(crate) fn report(failure: &DropFailure) {

@@ -13,8 +13,9 @@
 #![allow(unsafe_code)]
 
 use std::collections::BTreeMap;
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, OsStr, OsString};
 use std::fmt;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::symbols::{SymbolTable, Symbols};
@@ -31,7 +32,7 @@ pub const LIBRARY_VARIABLE: &str = "BAREVERBS_LIBRARY";
 pub enum LoadError {
     /// The loader found no such library, or could not load it.
     NotFound {
-        /// The name tried.
+        /// The name tried, with U+FFFD for what is no UTF-8 in it.
         library: String,
         /// Whether the name came from `BAREVERBS_LIBRARY`.
         overridden: bool,
@@ -48,7 +49,7 @@ pub enum LoadError {
     /// The name has a NUL in it.
     BadName {
         /// The name.
-        library: String,
+        library: OsString,
     },
 }
 
@@ -80,9 +81,10 @@ impl std::error::Error for LoadError {}
 /// # Errors
 /// [`LoadError`]. Asking again gives the same answer and opens nothing again.
 pub fn load() -> Result<Arc<Symbols>, LoadError> {
-    match std::env::var(LIBRARY_VARIABLE) {
-        Ok(name) if !name.is_empty() => load_named(&name, true),
-        _ => load_named(LIBRARY, false),
+    // Its bytes, whether they are text or not: a file's name need not be.
+    match std::env::var_os(LIBRARY_VARIABLE) {
+        Some(name) if !name.is_empty() => load_named(&name, true),
+        _ => load_named(LIBRARY.as_ref(), false),
     }
 }
 
@@ -95,12 +97,12 @@ pub fn load() -> Result<Arc<Symbols>, LoadError> {
 /// 1. If there is such a library, and it has the required entry points, then it is a verbs library: each does what
 ///    `<infiniband/verbs.h>` says of its name.
 pub unsafe fn load_library(name: &str) -> Result<Arc<Symbols>, LoadError> {
-    load_named(name, false)
+    load_named(name.as_ref(), false)
 }
 
-type Answers = BTreeMap<String, Result<Arc<Symbols>, LoadError>>;
+type Answers = BTreeMap<OsString, Result<Arc<Symbols>, LoadError>>;
 
-fn load_named(name: &str, overridden: bool) -> Result<Arc<Symbols>, LoadError> {
+fn load_named(name: &OsStr, overridden: bool) -> Result<Arc<Symbols>, LoadError> {
     static ANSWERS: Mutex<Answers> = Mutex::new(BTreeMap::new());
     // A panic while loading leaves the map as it was: its content can be trusted.
     let mut answers = ANSWERS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -112,9 +114,10 @@ fn load_named(name: &str, overridden: bool) -> Result<Arc<Symbols>, LoadError> {
     answer
 }
 
-fn open(name: &str, overridden: bool) -> Result<Arc<Symbols>, LoadError> {
-    let library = || name.to_owned();
-    let c_name = CString::new(name).map_err(|_| LoadError::BadName { library: library() })?;
+fn open(name: &OsStr, overridden: bool) -> Result<Arc<Symbols>, LoadError> {
+    let library = || name.to_string_lossy().into_owned();
+    let bad_name = |_| LoadError::BadName { library: name.to_owned() };
+    let c_name = CString::new(name.as_bytes()).map_err(bad_name)?;
     let mode = if cfg!(target_os = "macos") { libc::RTLD_NOW | libc::RTLD_GLOBAL } else { libc::RTLD_NOW };
     // SAFETY: the name is a C string; initialisers run as for any library that the process links.
     let handle = unsafe { libc::dlopen(c_name.as_ptr(), mode) };
@@ -128,7 +131,7 @@ fn open(name: &str, overridden: bool) -> Result<Arc<Symbols>, LoadError> {
     };
     // SAFETY: 1: a symbol of a verbs library has the header's signature, which is the library's promise (checked on the
     // first objects, `objects::self_check`); 2: the handle is never closed.
-    let table = unsafe { SymbolTable::from_lookup(Arc::from(name), find) };
+    let table = unsafe { SymbolTable::from_lookup(Arc::from(library()), find) };
     // SAFETY: 1 and 2, as above.
     let symbols = table.map(|table| unsafe { Symbols::new(table) });
     symbols.map(Arc::new).map_err(|symbol| LoadError::MissingSymbol { library: library(), symbol })
@@ -148,23 +151,27 @@ fn loader_words() -> String {
 mod tests {
     use super::*;
 
+    fn load_named_str(name: &str, overridden: bool) -> Result<Arc<Symbols>, LoadError> {
+        load_named(name.as_ref(), overridden)
+    }
+
     #[test]
     fn a_library_that_is_not_there_is_named_with_what_to_install() {
-        let error = load_named("libno-such-verbs.so.1", false).expect_err("no such library");
+        let error = load_named_str("libno-such-verbs.so.1", false).expect_err("no such library");
         let text = error.to_string();
         assert!(text.contains("libno-such-verbs.so.1") && text.contains("libibverbs1"), "{text}");
-        assert_eq!(load_named("libno-such-verbs.so.1", false).err(), Some(error), "the same answer again");
+        assert_eq!(load_named_str("libno-such-verbs.so.1", false).err(), Some(error), "the same answer again");
     }
 
     #[cfg(target_os = "linux")]
     #[test]
     fn a_library_that_is_no_verbs_library_is_refused_by_the_first_symbol_it_lacks() {
-        let error = load_named("libm.so.6", false).expect_err("libm has no verbs");
+        let error = load_named_str("libm.so.6", false).expect_err("libm has no verbs");
         assert_eq!(error, LoadError::MissingSymbol { library: "libm.so.6".into(), symbol: "ibv_get_device_list" });
     }
 
     #[test]
     fn a_name_with_a_nul_is_refused() {
-        assert_eq!(load_named("a\0b", false).err(), Some(LoadError::BadName { library: "a\0b".into() }));
+        assert_eq!(load_named_str("a\0b", false).err(), Some(LoadError::BadName { library: "a\0b".into() }));
     }
 }
