@@ -310,6 +310,11 @@ impl DeviceContext {
         }
     }
 
+    /// That this process opened it.
+    pub(crate) fn check_process(&self) -> Result<(), Error> {
+        self.origin().check_process()
+    }
+
     /// Whether only the thread that opened it may use it.
     pub(crate) fn is_for_one_thread(&self) -> bool {
         self.only_thread.is_some()

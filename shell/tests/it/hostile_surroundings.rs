@@ -67,20 +67,16 @@ fn a_drop_hook_that_panics_with_what_panics_when_dropped_leaves_a_drop_as_it_is(
 
 #[test]
 fn a_drop_hook_may_hold_what_reports_when_the_hook_is_replaced() {
-    own_process::run(
-        "hostile_surroundings::a_drop_hook_may_hold_what_reports_when_the_hook_is_replaced",
-        &[],
-        || {
-            let soft = SoftFabric::new(SoftConfig::default()).expect("a free slot");
-            let held = std::sync::Mutex::new(end_with_a_refused_destroy(&soft));
-            set_drop_hook(Some(Arc::new(move |_| drop(held.lock()))));
-            static TOLD: AtomicU32 = AtomicU32::new(0);
-            set_drop_hook(Some(Arc::new(|_| {
-                TOLD.fetch_add(1, Ordering::Relaxed);
-            })));
-            assert_eq!(TOLD.load(Ordering::Relaxed), 1, "the new hook was told");
-        },
-    );
+    own_process::run("hostile_surroundings::a_drop_hook_may_hold_what_reports_when_the_hook_is_replaced", &[], || {
+        let soft = SoftFabric::new(SoftConfig::default()).expect("a free slot");
+        let held = std::sync::Mutex::new(end_with_a_refused_destroy(&soft));
+        set_drop_hook(Some(Arc::new(move |_| drop(held.lock()))));
+        static TOLD: AtomicU32 = AtomicU32::new(0);
+        set_drop_hook(Some(Arc::new(|_| {
+            TOLD.fetch_add(1, Ordering::Relaxed);
+        })));
+        assert_eq!(TOLD.load(Ordering::Relaxed), 1, "the new hook was told");
+    });
 }
 
 #[cfg(target_os = "linux")]
