@@ -22,7 +22,8 @@
 //! - The slot of an exclusive waiter that was called lies right behind the ring's end (the head is the slot after it), so it
 //!   is not given again before another batch is called, and until then its waiter holds the lock.
 //!
-//! A batch stays where its first member stood, also when that one gives up while others of it wait. A slot given up while others wait behind it comes free again only as the head passes it.
+//! A batch stays where its first member stood, also when that one gives up while others of it wait. A slot given up while
+//! others wait behind it comes free again only as the head passes it.
 
 use super::mode::{Mode, Phase, Waiting};
 use super::state::State;

@@ -32,12 +32,12 @@
 //!
 //! # Interrupts
 //!
-//! Between a thread and an interrupt (or signal handler) that preempts it, only `try_*` may be used in the interrupt. A blocking
-//! call there waits for a holder that cannot run until the interrupt returns. That is so even if the holder is another
+//! Between a thread and an interrupt (or signal handler) that preempts it, only `try_*` may be used in the interrupt. A
+//! blocking call there waits for a holder that cannot run until the interrupt returns. That is so even if the holder is another
 //! thread: the preempted one may be next in the line, and nobody passes it. `try_*` waits for nobody: it looks at one
-//! word, and changes it at once or not at all. A guard got that way may be dropped in the interrupt with the spinning form, since handing over
-//! never waits either (a handover that the interrupt preempted is left a note to look again). It may not be with a parking form:
-//! waking threads takes the queue's lock, which the preempted thread may hold.
+//! word, and changes it at once or not at all. A guard got that way may be dropped in the interrupt with the spinning form,
+//! since handing over never waits either (a handover that the interrupt preempted is left a note to look again). It may not be
+//! with a parking form: waking threads takes the queue's lock, which the preempted thread may hold.
 
 mod atomic;
 mod batch;

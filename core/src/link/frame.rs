@@ -431,8 +431,8 @@ impl<W: Request, const N: usize> Frames<W, N> {
         }
         self.in_flight = posted_after;
         if self.next_id & RENEW_BIT != 0 {
-            // Inlined although it is rare: a call here would make callers look at memory again. Said to be cold: else it stands in
-            // the middle of a poll's path, which then takes a jump more for each completion.
+            // Inlined although it is rare: a call here would make callers look at memory again. Said to be cold: else it stands
+            // in the middle of a poll's path, which then takes a jump more for each completion.
             core::hint::cold_path();
             self.renew_from(&BLOCKS);
         }

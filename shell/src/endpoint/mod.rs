@@ -263,9 +263,9 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
     /// Fills the next frame's room and posts its first `payload_bytes`.
     ///
     /// # Errors
-    /// [`EndpointErrorKind::Send`]; a refused send used up no sequence number. [`SendError::NoCredit`](bareverbs_core::link::SendError::NoCredit) before anything is
-    /// filled in: [`poll`](Self::poll) or [`wait`](Self::wait) until [`Event::Granted`], or a
-    /// message, comes.
+    /// [`EndpointErrorKind::Send`]; a refused send used up no sequence number.
+    /// [`SendError::NoCredit`](bareverbs_core::link::SendError::NoCredit) before anything is filled in: [`poll`](Self::poll) or
+    /// [`wait`](Self::wait) until [`Event::Granted`], or a message, comes.
     #[inline]
     pub fn send(&mut self, payload_bytes: usize, fill: impl FnOnce(&mut [u8])) -> Result<Sequence, EndpointError> {
         let mut frame = self.next_frame()?;
