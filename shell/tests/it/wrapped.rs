@@ -11,13 +11,13 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
 
 use bareverbs_core::verbs::event::EventElement;
 use bareverbs_core::verbs::{
     AsyncEvent, Be32, CompChannel, Context, ContextOps, Cq, Device, EventType, Mr, Pd, Qp, QpAttr, QpInitAttr, QpState,
-    QpType, RecvWr, SendFlags, SendWr, Wc,
+    QpType, RecvWr, SendFlags, SendWr, Wc, WcStatus,
 };
 use bareverbs_shell::symbols::{SymbolTable, Symbols};
 
@@ -84,6 +84,17 @@ pub fn wrap(real: Arc<Symbols>, spoiled: Option<Spoiled>) -> Arc<Symbols> {
     REAL.set(Some(real));
     // SAFETY: the functions in front pass on what they are given; what they spoil is what the shell must notice.
     Arc::new(unsafe { Symbols::new(wrapped) })
+}
+
+/// The table, with words of its own for every completion's status; null for success.
+pub fn worded(real: Arc<Symbols>) -> Arc<Symbols> {
+    let worded = SymbolTable { wc_status_str: Some(wc_status_str), ..real.table().clone() };
+    // SAFETY: the others are the fabric's own; this one answers null or a static C string.
+    Arc::new(unsafe { Symbols::new(worded) })
+}
+
+extern "C" fn wc_status_str(status: WcStatus) -> *const c_char {
+    if status == WcStatus::SUCCESS { std::ptr::null() } else { c"words of the library's".as_ptr() }
 }
 
 /// The device reports this: about the queue pair made last, where it is of a queue pair, else about nobody.
