@@ -57,19 +57,19 @@ const fn by_16(what: &'static str, subject: &'static str, baseline: &'static str
 
 /// All that is counted.
 ///
-/// Posts may cost two instructions more than C's, completions none. Bars that are factors (but for the look-up's), and those
-/// above 2, keep what was reached: nobody asked for them.
+/// Posts may cost two instructions more than C's, completions none; a receive that is posted again is both, and may cost four.
+/// Bars that are factors (but for the look-up's) keep what was reached.
 pub const ROWS: &[Row] = &[
     row("raw prepared call: C's", "raw", "c/raw", Bar::Above(0.0)),
     row("post one prepared send: C, same books", "post", "c/post", Bar::Above(2.0)),
     row("post one prepared send: C filling one", "post", "c/fill", Bar::Times(0.8)),
-    row("post one of many: C, same books", "post-more", "c/post-more", Bar::Above(4.0)),
+    row("post one of many: C, same books", "post-more", "c/post-more", Bar::Above(2.0)),
     by_16("chain of 16, each: C, same books", "chain", "c/chain", Bar::Shown),
     by_16("chain of 16, each: C filling one", "chain", "c/fill-chain", Bar::Times(0.85)),
     row("post one receive: C, same books", "receive", "c/receive", Bar::Above(0.0)),
     by_16("poll 16 sends, each: C, same checks", "poll-sends", "c/poll-sends", Bar::Above(0.0)),
     by_16("poll 16 receives, each: C, same checks", "poll-receives", "c/poll-receives", Bar::Above(0.0)),
-    by_16("poll 16 and post again: C, same books", "poll-and-repost", "c/poll-and-repost", Bar::Above(6.0)),
+    by_16("poll 16 and post again: C, same books", "poll-and-repost", "c/poll-and-repost", Bar::Above(4.0)),
     row("poll, empty: C, same checks", "poll-empty", "c/poll-empty", Bar::Above(0.0)),
     row("spinning lock, read: parking_lot read", "spin/read", "parking_lot/read", Bar::Above(0.0)),
     row("spinning lock, disjoint: parking_lot read", "spin/disjoint", "parking_lot/read", Bar::Above(0.0)),

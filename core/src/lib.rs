@@ -7,10 +7,12 @@
 //! |---|---|
 //! | [`layout`] | one table per C struct: asserted by rustc here, by the C compiler in the layout tests |
 //! | [`verbs`] | mirrors, constants, and the calls that C has inline |
+//! | [`cuda`] | the words of the CUDA driver: results, attributes, handles |
 //! | [`connect`] | configuration, destinations, queue pair transitions as values |
 //! | [`link`](mod@link) | frame rings over static buffers, carriers, sequence checking |
 //! | [`range`], [`segments`] | chunking of GPU segments under indirect keys, the segment table |
 //! | [`access`] | the access lock: readers, one exclusive writer, disjoint writers |
+//! | [`view`] | registered memory as numbers: what a key reaches, what a peer is told |
 //! | [`teardown_order`] | the order in which things go |
 //!
 //! # Panics
@@ -28,9 +30,11 @@ extern crate std;
 
 pub mod access;
 pub mod connect;
+pub mod cuda;
 pub mod layout;
 pub mod link;
 pub mod range;
 pub mod segments;
 pub mod teardown_order;
 pub mod verbs;
+pub mod view;

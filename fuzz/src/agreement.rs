@@ -51,7 +51,7 @@ fn expected(ours: &Hello, theirs: &Hello) -> Result<Agreement, Mismatch> {
     reasons.push((ours.recv_depth.min(theirs.recv_depth) == 0, none));
     // One receive for messages and one for credit messages; sums with numbers stay within half of their range.
     let no_credits = Mismatch::CreditReceives { ours: ours.recv_depth, theirs: theirs.recv_depth };
-    let cannot = |receives: u32| receives < 2 || receives > 1 << 30;
+    let cannot = |receives: u32| !(2..=1 << 30).contains(&receives);
     let lacking = cannot(ours.recv_depth) || cannot(theirs.recv_depth);
     reasons.push((ours.credits == CreditMode::On && lacking, no_credits));
     match reasons.into_iter().find(|(differs, _)| *differs) {

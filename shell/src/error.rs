@@ -178,6 +178,13 @@ pub enum Error {
         /// What was to be made.
         making: &'static str,
     },
+    /// A device whose name cannot be told to peers.
+    DeviceName {
+        /// The name.
+        device: Arc<str>,
+        /// What is wrong with it.
+        error: bareverbs_core::view::DeviceNameError,
+    },
     /// No GID is as it should be.
     Gid(GidError),
     /// The GID changed while connecting.
@@ -263,6 +270,7 @@ impl fmt::Display for Error {
             Self::ForeignContext { device, making } => {
                 write!(f, "{making} on device {device} from objects of two opened devices")
             }
+            Self::DeviceName { device, error } => write!(f, "device {device:?}: {error}"),
             Self::Gid(error) => error.fmt(f),
             Self::GidChanged { device, index } => {
                 write!(f, "device {device}: the GID at index {index} changed while connecting: connect again")

@@ -18,6 +18,8 @@ use bareverbs_core::connect::{HELLO_BYTES, Hello, Step};
 use bareverbs_core::link::{Carrier, Checksum, Header, Immediate, Raw, SendError};
 use bareverbs_shell::endpoint::{Endpoint, EndpointErrorKind, Event, Frames};
 use bareverbs_shell::exchange::{self, ExchangeErrorKind, Listener, Terms};
+use bareverbs_shell::memory::{Backend, HostDomain, LocalMemory, OwnedBytes};
+use bareverbs_shell::objects::ProtectionDomain;
 use bareverbs_shell::soft::{Mode, Record, SoftConfig};
 use bareverbs_shell::wait::{Relax, Wait};
 
@@ -227,6 +229,25 @@ fn a_flood_costs_an_exchange_no_more_memory_than_its_error() {
             assert!(calls < 100 && bytes < 4096, "flood {number}: {bytes} bytes in {calls} calls");
         });
     }
+}
+
+#[test]
+fn memory_that_is_registered_is_found_without_an_allocation() {
+    let world = World::of_config(SoftConfig::default().record(Record::Off), "soft");
+    let domain = ProtectionDomain::new(&world.open(), 1).expect("a domain");
+    let host = HostDomain::new(&domain).expect("the device can be asked");
+    let memory = LocalMemory::new(OwnedBytes::from(vec![0; 64])).expect("host memory");
+    let key = host.register(&memory).expect("the library takes it").lkey();
+    let counted = allocations(|| {
+        for _ in 0..100 {
+            let found = memory.registrations(Backend::VERBS).registered(world.device());
+            assert_eq!(found.view().map(|view| view.lkey()), Some(key));
+            assert_eq!(memory.registrations(Backend::VERBS).iter().count(), 1);
+            let view = host.register(&memory).expect("in force");
+            assert_eq!(view.part(8, 8).map(|part| part.lkey()), Ok(key));
+        }
+    });
+    assert_eq!(counted, 0);
 }
 
 /// On the system's library, where it has a device: in the soft-RoCE guest, `--include-ignored`.

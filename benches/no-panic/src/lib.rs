@@ -12,6 +12,7 @@ mod access;
 mod controls;
 mod link;
 mod segments;
+mod view;
 mod wire;
 
 use core::mem::MaybeUninit;

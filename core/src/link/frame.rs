@@ -417,13 +417,13 @@ impl<W: Request, const N: usize> Frames<W, N> {
         // At least 1 for a request in flight; wraps to more than any limit for one that is not.
         let released = self.in_flight.wrapping_sub(posted_after);
         // One branch each: joined by `||`, they cost more instructions.
+        if self.slot(wr_id).request.wr_id() != wr_id {
+            return None;
+        }
         if completion.queue() != self.origin.queue {
             return None;
         }
         if completion.qp_num() != self.origin.qp_num {
-            return None;
-        }
-        if self.slot(wr_id).request.wr_id() != wr_id {
             return None;
         }
         if released.wrapping_sub(1) >= at_once {

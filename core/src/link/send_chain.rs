@@ -36,7 +36,7 @@ pub struct SendChain<'link, C: Carrier, const N: usize> {
     grant: Sequence,
     staged: u32,
     /// Sends since the last signalled one, the staged ones included.
-    unsignalled: u32,
+    until_signalled: u32,
 }
 
 impl<'link, C: Carrier, const N: usize> SendChain<'link, C, N> {
@@ -49,8 +49,8 @@ impl<'link, C: Carrier, const N: usize> SendChain<'link, C, N> {
         carrier: &'link C,
         grant: Sequence,
     ) -> Self {
-        let unsignalled = books.unsignalled;
-        Self { frames, books, calls, health, carrier, grant, staged: 0, unsignalled }
+        let until_signalled = books.until_signalled;
+        Self { frames, books, calls, health, carrier, grant, staged: 0, until_signalled }
     }
 
     /// The next frame to fill in and stage.
@@ -63,9 +63,9 @@ impl<'link, C: Carrier, const N: usize> SendChain<'link, C, N> {
         if !self.frames.has_vacant_if(self.health.open(), self.staged) {
             return Err(no_frame(self.frames, self.books, self.staged, self.health));
         }
-        let Self { frames, books, carrier, grant, staged, unsignalled, .. } = self;
+        let Self { frames, books, carrier, grant, staged, until_signalled, .. } = self;
         match frames.vacant_ahead(*staged) {
-            Some(vacant) => Ok(ChainFrame { vacant, books, carrier, grant: *grant, staged, unsignalled }),
+            Some(vacant) => Ok(ChainFrame { vacant, books, carrier, grant: *grant, staged, until_signalled }),
             // Unreachable: there was a free one.
             None => Err(SendError::Full { depth: 0 }),
         }
@@ -122,13 +122,15 @@ fn post_staged<const N: usize>(
                     books.next = first.plus(count.wrapping_add(accepted));
                 }
                 // The next one is signalled: what was accepted may lack its signalled end.
-                books.unsignalled = books.rules.signal_every;
+                books.until_signalled = 1;
                 return Err(failed(failure, count, health));
             }
         }
     }
     books.next = first.plus(count);
-    books.unsignalled = if count == 0 { books.unsignalled } else { 0 };
+    if count != 0 {
+        books.until_signalled = books.rules.signal_every;
+    }
     Ok(Posted { first, count })
 }
 
@@ -139,7 +141,7 @@ pub struct ChainFrame<'chain, C: Carrier, const N: usize> {
     carrier: &'chain C,
     grant: Sequence,
     staged: &'chain mut u32,
-    unsignalled: &'chain mut u32,
+    until_signalled: &'chain mut u32,
 }
 
 impl<C: Carrier, const N: usize> ChainFrame<'_, C, N> {
@@ -155,17 +157,17 @@ impl<C: Carrier, const N: usize> ChainFrame<'_, C, N> {
     /// [`SendError::TooLong`]: nothing was staged.
     #[inline(always)]
     pub fn stage(self, payload_bytes: usize) -> Result<Sequence, SendError> {
-        let Self { mut vacant, books, carrier, grant, staged, unsignalled } = self;
+        let Self { mut vacant, books, carrier, grant, staged, until_signalled } = self;
         let room_bytes = room_bytes::<C, N>(vacant.ring());
         if payload_bytes > room_bytes as usize {
             return Err(too_long(payload_bytes, room_bytes));
         }
         let sequence = books.next.plus(*staged);
         // The chain's last is signalled when it is posted.
-        let signalled = unsignalled.wrapping_add(1) >= books.rules.signal_every;
+        let signalled = *until_signalled <= 1;
         let payload_bytes = payload_bytes as u32;
         books.prepare(&mut vacant, carrier, Message { sequence, payload_bytes, signalled, grant });
-        *unsignalled = if signalled { 0 } else { unsignalled.wrapping_add(1) };
+        *until_signalled = if signalled { books.rules.signal_every } else { until_signalled.wrapping_sub(1) };
         *staged = staged.wrapping_add(1);
         Ok(sequence)
     }

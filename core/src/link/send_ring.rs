@@ -30,8 +30,8 @@ pub(crate) enum Follow {
 pub(crate) struct SendBooks {
     /// The number of the next message.
     pub(crate) next: Sequence,
-    /// Sends since the last signalled one.
-    pub(super) unsignalled: u32,
+    /// Sends until the next signalled one, which counts: 1 or 0 when that is the next.
+    pub(super) until_signalled: u32,
     /// Credits that were had and given.
     pub(super) credits: Credits,
     /// Number of the last credit message's request; 0, which no request has, before the first.
@@ -59,7 +59,10 @@ impl<const N: usize> SendRing<N> {
         // The ring's bounds have the period, cut to half the depth.
         let rules = LinkRules { signal_every: frames.bounds().released_at_once, ..rules };
         let plain = rules.wire_length == WireLength::Exact && rules.inline_limit_bytes == 0;
-        Self { frames, books: SendBooks { next: start, unsignalled: 0, credits, credit_id: 0, plain, rules } }
+        Self {
+            frames,
+            books: SendBooks { next: start, until_signalled: rules.signal_every, credits, credit_id: 0, plain, rules },
+        }
     }
 
     #[inline]
@@ -142,7 +145,7 @@ impl<const N: usize> SendRing<N> {
             return Err(failed(failure, 0, health));
         }
         books.credit_id = credit_id;
-        books.unsignalled = 0;
+        books.until_signalled = books.rules.signal_every;
         let messages = books.credits.sent_alone(grant);
         self.set_limit();
         Ok(messages)
@@ -392,16 +395,15 @@ impl<C: Carrier, const N: usize> SendFrame<'_, C, N> {
         let signalled = match follow {
             Follow::Idle => true,
             // Every so often, and when it takes the last free place.
-            Follow::More => {
-                books.unsignalled.wrapping_add(1) >= books.rules.signal_every || !vacant.ring().has_vacant(1)
-            }
+            Follow::More => books.until_signalled <= 1 || !vacant.ring().has_vacant(1),
         };
         books.prepare(&mut vacant, carrier, Message { sequence, payload_bytes, signalled, grant });
         if let Err(failure) = vacant.post(calls) {
             return Err(failed(failure, 0, health));
         }
         books.next = books.next.next();
-        books.unsignalled = if signalled { 0 } else { books.unsignalled.wrapping_add(1) };
+        books.until_signalled =
+            if signalled { books.rules.signal_every } else { books.until_signalled.wrapping_sub(1) };
         if C::GRANTING == Granting::EachMessage {
             books.credits.sent_in_message(grant);
         }

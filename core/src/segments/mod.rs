@@ -8,6 +8,7 @@
 //! |---|---|
 //! | into which regions is a range cut? | [`chunks`](chunks()) within [`ChunkLimits`] |
 //! | how many regions does one key present? | [`EntryCap`] |
+//! | does a provider sum a key's length in 64 bits? | [`provider_release`], [`LengthSum`] |
 //! | which regions share a key? | [`windows`](windows()) within [`WindowLimits`] |
 //! | what does binding, or growth, take? | [`BoundSegment`] makes a [`Plan`] |
 //! | in which segment is an address? | [`SegmentTable`] |
@@ -25,6 +26,7 @@ mod growth;
 mod limits;
 mod locate;
 mod plan;
+mod provider;
 mod reconcile;
 mod scan;
 mod segment;
@@ -39,6 +41,7 @@ pub use entry_cap::{
 pub use limits::{Alignment, ChunkLimits, GPU_PAGE_BYTES, LimitsError, MAX_ENTRY_BYTES};
 pub use locate::{LocateError, Located};
 pub use plan::{PartSource, Plan, PlanError, PlannedPart, PlannedWindow};
+pub use provider::{PORT_SPEED_RELEASE, provider_release};
 pub use reconcile::{IdentityCheck, Reconcile, Terms, reconcile};
 pub use scan::{Covers, Scan, ScannedSegment, ServedOrdinals};
 pub use segment::{BoundSegment, StalePlan};

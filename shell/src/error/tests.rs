@@ -10,6 +10,7 @@ use bareverbs_core::link::{
 };
 use bareverbs_core::verbs::LinkLayer;
 use bareverbs_core::verbs::inline_calls::{PollError, RawErrno};
+use bareverbs_core::view::DeviceNameError;
 
 use super::*;
 use crate::endpoint::{EndpointError, EndpointErrorKind};
@@ -43,6 +44,7 @@ fn errors() -> Vec<Error> {
         | Error::MissingSlot { .. }
         | Error::Layout { .. }
         | Error::ForeignContext { .. }
+        | Error::DeviceName { .. }
         | Error::Gid(_)
         | Error::GidChanged { .. }
         | Error::Route(_)
@@ -63,6 +65,7 @@ fn errors() -> Vec<Error> {
         Error::Unsupported { symbol: "ibv_fork_init", library },
         Error::Layout { device: Arc::clone(&device), field: "ibv_qp.state", expected: 1, got: 2 },
         Error::ForeignContext { device: Arc::clone(&device), making: "a queue pair" },
+        Error::DeviceName { device: Arc::clone(&device), error: DeviceNameError::Length { got_bytes: 64 } },
         Error::Gid(gid),
         Error::GidChanged { device: Arc::clone(&device), index: 3 },
         Error::Route(route),
@@ -175,7 +178,7 @@ fn no_error_says_anything_twice_when_its_chain_is_printed() {
     let (errors, endpoint, exchange) = (errors(), endpoint_errors(), exchange_errors());
     let of_endpoint: Vec<_> = endpoint.iter().map(|error| error.kind.clone()).collect();
     let of_exchange: Vec<_> = exchange.iter().map(|error| error.kind.clone()).collect();
-    assert_eq!([kinds(&errors), kinds(&of_endpoint), kinds(&of_exchange)], [18, 9, 13], "one of each");
+    assert_eq!([kinds(&errors), kinds(&of_endpoint), kinds(&of_exchange)], [19, 9, 13], "one of each");
     errors.into_iter().for_each(assert_nothing_twice);
     endpoint.into_iter().for_each(assert_nothing_twice);
     exchange.into_iter().for_each(assert_nothing_twice);
@@ -189,5 +192,5 @@ fn an_error_within_another_is_told_in_the_text_of_the_outer_one() {
     let failed = exchange_errors().pop().expect("the last one");
     assert!(failed.to_string().contains(&inner.to_string()), "{failed}");
     let texts: BTreeSet<String> = errors().iter().map(ToString::to_string).collect();
-    assert_eq!(texts.len(), 18, "each has a text of its own");
+    assert_eq!(texts.len(), 19, "each has a text of its own");
 }

@@ -54,6 +54,7 @@ pub struct SoftConfig {
     pub(super) record: Record,
     pub(super) missing: Vec<&'static str>,
     pub(super) query_port_bytes: usize,
+    pub(super) old_mlx5: bool,
 }
 
 impl Default for SoftConfig {
@@ -65,6 +66,7 @@ impl Default for SoftConfig {
             record: Record::Off,
             missing: Vec::new(),
             query_port_bytes: 48,
+            old_mlx5: false,
         }
     }
 }
@@ -109,6 +111,14 @@ impl SoftConfig {
     pub fn without(mut self, symbol: &str) -> Self {
         let name = OPTIONAL.iter().chain(INLINE).find(|name| **name == symbol);
         self.missing.push(name.unwrap_or_else(|| panic!("{symbol} is not an optional entry point")));
+        self
+    }
+
+    /// Makes the mlx5 provider one of before rdma-core 61: it sums a key's length in a signed 32-bit number, and its file name
+    /// tells its age.
+    #[must_use]
+    pub const fn old_mlx5_provider(mut self) -> Self {
+        self.old_mlx5 = true;
         self
     }
 

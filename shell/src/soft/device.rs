@@ -71,6 +71,8 @@ pub struct Limits {
     pub queue_pairs: u32,
     /// Memory regions alive at once.
     pub regions: u32,
+    /// Bytes of a region.
+    pub region_bytes: u64,
     /// Requests on a queue.
     pub queue_depth: u32,
     /// Scatter/gather entries of a request.
@@ -87,6 +89,7 @@ impl Default for Limits {
         Self {
             queue_pairs: 4096,
             regions: 65_536,
+            region_bytes: u64::MAX,
             queue_depth: 16_384,
             entries: 32,
             inline_bytes: 512,
@@ -110,6 +113,8 @@ pub struct SoftDevice {
     pub(super) profile: Profile,
     pub(super) limits: Limits,
     pub(super) ports: Vec<SoftPort>,
+    /// Longest send descriptor of an mlx5 queue pair.
+    pub(super) descriptor_bytes: u32,
     /// Whether the GIDs of the first port are to be made up from the device's place in the list.
     pub(super) gids_by_place: bool,
 }
@@ -127,6 +132,7 @@ impl SoftDevice {
             limits: Limits::default(),
             ports: vec![SoftPort::default()],
             gids_by_place: true,
+            descriptor_bytes: 1024,
         }
     }
 
@@ -143,6 +149,7 @@ impl SoftDevice {
             limits: Limits {
                 queue_pairs: 10,
                 regions: 100,
+                region_bytes: u64::MAX,
                 queue_depth: 4095,
                 entries: 1,
                 inline_bytes: 0,
@@ -157,6 +164,23 @@ impl SoftDevice {
             }],
             ..Self::new(name)
         }
+    }
+
+    /// A device with what an mlx5 provider adds: `mlx5dv_is_supported` says so, and indirect keys can be made and bound
+    /// ([`SoftFabric::mlx5_symbols`](crate::soft::SoftFabric::mlx5_symbols)).
+    ///
+    /// 30 entries to a request and to an indirect key, as a ConnectX-7; send descriptors of at most 1024 bytes.
+    pub fn mlx5(name: impl Into<String>) -> Self {
+        let limits = Limits { entries: 30, inline_bytes: 828, ..Limits::default() };
+        Self { profile: Profile::Mlx5, limits, ..Self::new(name) }
+    }
+
+    /// Sets the longest send descriptor of an mlx5 device's queue pairs, bytes: what bounds the entries of a binding.
+    #[must_use]
+    pub const fn descriptor_bytes(mut self, bytes: u32) -> Self {
+        self.descriptor_bytes = bytes;
+        self.limits.inline_bytes = bytes.saturating_sub(196);
+        self
     }
 
     /// Gives it a GUID; by default one is made up from its place in the list.

@@ -7,6 +7,7 @@ use bareverbs_core::verbs::{Be32, QpState, QpType, Sge, Wc, WcFlags, WcOpcode, W
 use crate::soft::bytes::Span;
 use crate::soft::channels::Armed;
 use crate::soft::completion::{CompletionQueue, Direction, Entry};
+use crate::soft::indirect_keys::is_indirect;
 use crate::soft::message_faults::{Held, MessageFault};
 use crate::soft::one_sided::Target;
 use crate::soft::profile::FRAME_BYTES;
@@ -69,7 +70,7 @@ impl State {
                 .peer
                 .and_then(|peer| self.pairs.get(self.find_peer(peer)?))
                 .is_some_and(|peer| hears(peer.state) && peer.receives.waiting() > 0),
-            QpState::RTS => pair.kind != QpType::RC || self.may_try(index),
+            QpState::RTS => !self.is_late(index) && (pair.kind != QpType::RC || self.may_try(index)),
             _ => false,
         }
     }
@@ -81,6 +82,16 @@ impl State {
         let request = *request;
         if pair.state == QpState::ERR {
             pair.sends.mark_done(|request| request.status = WcStatus::WR_FLUSH_ERR);
+            self.take_binding(index, place);
+            return None;
+        }
+        if pair.lists.is_some() && matches!(request.opcode, WrOpcode::DRIVER1 | WrOpcode::LOCAL_INV) {
+            let (status, lost) = self.bind_or_invalidate(index, place, &request);
+            let pair = self.pairs.get_mut(index)?;
+            pair.sends.mark_done(|request| (request.status, request.signaled) = (status, request.signaled && !lost));
+            if status != WcStatus::SUCCESS {
+                pair.state = QpState::ERR;
+            }
             return None;
         }
         let entries = pair.sends.take_entries();
@@ -222,8 +233,12 @@ impl State {
         match message.parts {
             Parts::Bytes(own) => bytes.extend_from_slice(own),
             Parts::Entries { domain, entries } => {
-                for span in entries.iter().filter_map(|entry| self.regions.span(domain, entry).ok()) {
-                    span.append_to(&mut bytes);
+                for entry in entries {
+                    // An entry out of reach failed the send before it got here.
+                    let _ = self.regions.each_span(domain, entry, |span| {
+                        span.append_to(&mut bytes);
+                        Ok(())
+                    });
                 }
             }
         }
@@ -280,7 +295,9 @@ impl State {
         length_bytes: u32,
     ) -> Result<(), WcStatus> {
         match (parts, entries) {
-            (Parts::Entries { domain: from_domain, entries: [from] }, [to]) => {
+            (Parts::Entries { domain: from_domain, entries: [from] }, [to])
+                if !is_indirect(from.lkey) && !is_indirect(to.lkey) =>
+            {
                 let from = self.regions.span(from_domain, from)?;
                 self.regions.span_mut(domain, to, 0, length_bytes)?.write(from);
                 Ok(())
@@ -304,7 +321,7 @@ impl State {
         match parts {
             Parts::Bytes(bytes) => write(Span::from(bytes)),
             Parts::Entries { domain, entries } => {
-                entries.iter().try_for_each(|entry| write(self.regions.span(domain, entry)?))
+                entries.iter().try_for_each(|entry| self.regions.each_span(domain, entry, &mut write))
             }
         }
     }
@@ -385,6 +402,8 @@ fn send_completion(request: &SendRequest, qp_num: u32) -> Wc {
         WrOpcode::RDMA_READ => WcOpcode::RDMA_READ,
         WrOpcode::ATOMIC_FETCH_AND_ADD => WcOpcode::FETCH_ADD,
         WrOpcode::ATOMIC_CMP_AND_SWP => WcOpcode::COMP_SWAP,
+        WrOpcode::DRIVER1 => WcOpcode::DRIVER1,
+        WrOpcode::LOCAL_INV => WcOpcode::LOCAL_INV,
         _ => WcOpcode::SEND,
     };
     Wc { wr_id: request.wr_id, status: request.status, opcode, qp_num, byte_len: request.length_bytes, ..Wc::default() }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bareverbs_core::verbs::{Device, EventType, NodeType, PortState};
 
+use crate::soft::bindings::BindingFault;
 use crate::soft::config::{SoftConfig, SoftError};
 use crate::soft::device::{GidSlot, SoftDevice, SoftPort};
 use crate::soft::handles::{self, Place};
@@ -15,7 +16,7 @@ use crate::soft::record::Call;
 use crate::soft::state::{DeviceState, LiveCounts, State};
 use crate::soft::steps::Step;
 use crate::soft::{table, worlds};
-use crate::symbols::Symbols;
+use crate::symbols::{Mlx5Symbols, Symbols};
 
 /// A software fabric. Clones control the same one.
 ///
@@ -28,6 +29,7 @@ pub struct SoftFabric(Arc<Control>);
 struct Control {
     slot: u32,
     symbols: Arc<Symbols>,
+    mlx5_symbols: Arc<Mlx5Symbols>,
 }
 
 impl Drop for Control {
@@ -48,13 +50,20 @@ impl SoftFabric {
             let devices = (0..).zip(&config.devices).map(|(index, device)| make_device(Place { slot, index }, device));
             State::new(slot, &config, devices.collect(), Arc::clone(&library))
         })?;
+        let mlx5_symbols = Arc::new(table::mlx5_symbols(Arc::clone(&library), config.old_mlx5));
         let symbols = Arc::new(table::symbols(slot, library, &config.missing));
-        Ok(Self(Arc::new(Control { slot, symbols })))
+        Ok(Self(Arc::new(Control { slot, symbols, mlx5_symbols })))
     }
 
     /// The table of entry points.
     pub fn symbols(&self) -> Arc<Symbols> {
         Arc::clone(&self.0.symbols)
+    }
+
+    /// The table of mlx5dv entry points: for devices made by [`SoftDevice::mlx5`]; of others it says that they are not
+    /// supported.
+    pub fn mlx5_symbols(&self) -> Arc<Mlx5Symbols> {
+        Arc::clone(&self.0.mlx5_symbols)
     }
 
     /// Runs on the state; the fabric is there as long as this handle is.
@@ -106,6 +115,14 @@ impl SoftFabric {
     /// Drops the failures planned so far.
     pub fn clear_plan(&self) {
         self.with(|state| state.plan.clear());
+    }
+
+    /// Plans what befalls the `nth` binding of an indirect key that is posted from now, counted from 1.
+    ///
+    /// # Panics
+    /// If `nth` is 0.
+    pub fn binding_fault(&self, nth: u64, fault: BindingFault) {
+        self.with(|state| state.binding_faults.add(nth, fault));
     }
 
     /// Plans what becomes of the `nth` message from now, counted from 1 over all queue pairs of the fabric. A send that
@@ -229,6 +246,7 @@ fn make_device(place: Place, device: &SoftDevice) -> DeviceState {
         queue_pairs: 0,
         regions: 0,
         next_number: FIRST_NUMBER,
+        descriptor_bytes: device.descriptor_bytes,
         references: 0,
         fatal: false,
     }

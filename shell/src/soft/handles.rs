@@ -20,6 +20,7 @@ use std::ptr::with_exposed_provenance_mut;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use bareverbs_core::verbs::mlx5dv::Mkey;
 use bareverbs_core::verbs::{Mr, QpState};
 
 use crate::soft::c_objects::WholeQp;
@@ -34,10 +35,11 @@ pub(super) enum Kind {
     CompletionQueue,
     QueuePair,
     Channel,
+    IndirectKey,
 }
 
 impl Kind {
-    pub(super) const COUNT: usize = 7;
+    pub(super) const COUNT: usize = 8;
 
     /// The kind in words.
     pub(super) const fn name(self) -> &'static str {
@@ -49,6 +51,7 @@ impl Kind {
             Self::CompletionQueue => "completion queue",
             Self::QueuePair => "queue pair",
             Self::Channel => "completion channel",
+            Self::IndirectKey => "indirect key",
         }
     }
 
@@ -184,6 +187,43 @@ pub(super) fn set_queue_pair_state(handle: usize, state: QpState) {
         let field = unsafe { &raw mut (*body).head.state };
         // SAFETY: as above; C writes it in `ibv_modify_qp` just so, where nobody else may use the queue pair.
         unsafe { field.write(state) };
+    }
+}
+
+/// The words that builders are given by way of the queue pair: the request's number and flags.
+pub(super) fn builder_words(handle: usize) -> (u64, u32) {
+    if find(Kind::QueuePair, handle).is_none() {
+        return (0, 0);
+    }
+    let body = with_exposed_provenance_mut::<WholeQp>(handle);
+    // SAFETY: a queue pair's handle points to its body, whose memory is never freed.
+    let wr_id = unsafe { &raw const (*body).extended.wr_id };
+    // SAFETY: as above.
+    let wr_flags = unsafe { &raw const (*body).extended.wr_flags };
+    // SAFETY: as above; who calls builders writes these words on the same thread.
+    let wr_id = unsafe { wr_id.read() };
+    // SAFETY: as above.
+    (wr_id, unsafe { wr_flags.read() })
+}
+
+/// The number that an indirect key's owner has, tag and all.
+pub(super) fn key_number(handle: usize) -> u32 {
+    if find(Kind::IndirectKey, handle).is_none() {
+        return 0;
+    }
+    let body = with_exposed_provenance_mut::<Mkey>(handle);
+    // SAFETY: a key's handle points to its body, whose memory is never freed.
+    let lkey = unsafe { &raw const (*body).lkey };
+    // SAFETY: as above; who owns the key may write its tag, on the thread that binds it.
+    unsafe { lkey.read() }
+}
+
+/// Takes the numbers out of a dead indirect key.
+pub(super) fn scrub_key(handle: usize) {
+    if find(Kind::IndirectKey, handle).is_some() {
+        let body = with_exposed_provenance_mut::<Mkey>(handle);
+        // SAFETY: a key's handle points to its body, whose memory is never freed; it was just destroyed, so nobody may use it.
+        unsafe { body.write(Mkey { lkey: u32::MAX, rkey: u32::MAX }) };
     }
 }
 

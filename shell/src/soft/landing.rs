@@ -6,6 +6,7 @@
 
 use bareverbs_core::verbs::{QpState, Sge};
 
+use crate::soft::bytes::Span;
 use crate::soft::one_sided::Operation;
 use crate::soft::queue_pair::QueuePair;
 use crate::soft::state::State;
@@ -91,10 +92,13 @@ impl State {
         let Some((domain, memory)) = self.early_target(index) else { return };
         let Some(pair) = self.pairs.get(index) else { return };
         let Some((place, request)) = pair.sends.to_do() else { return };
-        let put = |at: u32, from: crate::soft::bytes::Span<'_>| {
-            if let Ok(mut to) = self.regions.span_mut(domain, &memory, at, from.len() as u32) {
-                to.write(from);
-            }
+        let put = |at: u32, mut from: Span<'_>| {
+            // A target out of reach ends it: the write will fail.
+            let _ = self.regions.each_span_mut(domain, &memory, at, from.len() as u32, |mut to| {
+                let (now, later) = from.split(to.len());
+                to.write(now);
+                from = later;
+            });
         };
         if request.inline {
             let own = &pair.inline[place * pair.cap.max_inline_data as usize..][..request.length_bytes as usize];
@@ -107,9 +111,12 @@ impl State {
             let (first, last) = (from_byte.max(start), to_byte.min(end));
             if first < last {
                 let piece = Sge { addr: entry.addr + u64::from(first - start), length: last - first, ..*entry };
-                if let Ok(from) = self.regions.span(pair.domain, &piece) {
-                    put(first, from);
-                }
+                let mut at = first;
+                let _ = self.regions.each_span(pair.domain, &piece, |from| {
+                    put(at, from);
+                    at += from.len() as u32;
+                    Ok(())
+                });
             }
             start = end;
         }

@@ -12,6 +12,10 @@
 //! - It can be led step by step ([`Mode::Stepped`]), so that a test meets every order.
 //! - It can be nasty ([`Mode::Adversarial`]), fail on demand ([`SoftFabric::fail`]), lose and mangle messages
 //!   ([`SoftFabric::message_fault`]), and pretend to be a Thunderbolt device of a Mac ([`SoftDevice::thunderbolt`]).
+//! - Regions over dma-bufs: any file that can be mapped, or what the CUDA stand-in (`cuda`) exports.
+//! - With [`SoftDevice::mlx5`] it has an mlx5 provider's calls ([`SoftFabric::mlx5_symbols`]): indirect keys over lists of
+//!   regions, through which bytes move. What they refuse is what the provider's source says; nothing of it was run on an mlx5
+//!   device. Of their builders only those for a list of regions are there.
 //! - A handle that was destroyed is known as such: a second destruction, or a use, is answered with EINVAL and noted
 //!   ([`SoftFabric::misuse`]).
 //! - Many fabrics live beside each other, so that tests run in parallel.
@@ -36,19 +40,28 @@
 //! ```
 
 mod async_events;
+mod bindings;
 mod bytes;
 mod c_objects;
 mod channels;
 mod completion;
 mod config;
+#[cfg(target_os = "linux")]
+pub mod cuda;
 mod device;
+mod dma_buf;
 mod engine;
 mod entry;
 mod errno;
+#[cfg(target_os = "linux")]
+mod exports;
 mod fabric;
 mod handles;
+mod indirect_keys;
 mod landing;
+mod mapping;
 mod message_faults;
+mod mlx5;
 mod objects;
 mod one_sided;
 mod pairs;
@@ -69,6 +82,7 @@ mod table;
 mod work_queue;
 mod worlds;
 
+pub use bindings::BindingFault;
 pub use config::{Mode, Record, SoftConfig, SoftError};
 pub use device::{GidSlot, Limits, SoftDevice, SoftPort};
 pub use entry::stray_misuse;

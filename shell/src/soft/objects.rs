@@ -13,8 +13,11 @@ use crate::soft::async_events::{AsyncEvents, Subject};
 use crate::soft::bytes::RegisteredMemory;
 use crate::soft::c_objects::{VerbsContext, WholeCq};
 use crate::soft::completion::CompletionQueue;
+use crate::soft::dma_buf::Attached;
 use crate::soft::entry;
 use crate::soft::handles::{self, Kind, Place};
+use crate::soft::indirect_keys::BINDABLE;
+use crate::soft::mapping::page_bytes;
 use crate::soft::regions::{Region, check_access};
 use crate::soft::signal::Signal;
 use crate::soft::state::{ContextState, DeviceState, DomainState, State};
@@ -131,7 +134,7 @@ impl State {
     /// Checks a registration before its memory is believed in.
     pub(super) fn check_registration(&self, domain: u32, asked: &Registration) -> Result<(), c_int> {
         let device = self.domains.get(domain).and_then(|domain| self.device_of(domain.context)).ok_or(libc::EINVAL)?;
-        if asked.length_bytes == 0 {
+        if asked.length_bytes == 0 || asked.length_bytes as u64 > device.limits.region_bytes {
             return Err(libc::EINVAL);
         }
         if asked.address == 0 {
@@ -152,12 +155,32 @@ impl State {
         if device.regions >= device.limits.regions { Err(libc::ENOMEM) } else { Ok(()) }
     }
 
+    /// Checks a registration of a dma-buf before its memory is attached; `asked.address` is the offset in it.
+    pub(super) fn check_dma_buf(&self, domain: u32, asked: &Registration) -> Result<(), c_int> {
+        let device = self.domains.get(domain).and_then(|domain| self.device_of(domain.context)).ok_or(libc::EINVAL)?;
+        if !device.profile.takes_iova() {
+            return Err(device.profile.unsupported());
+        }
+        // Within a page both count alike: pages are translated, not bytes.
+        let page = page_bytes();
+        if asked.address as u64 % page != asked.iova % page
+            || asked.iova.checked_add(asked.length_bytes as u64).is_none()
+            || asked.length_bytes as u64 > device.limits.region_bytes
+            || !(BINDABLE | AccessFlags::RELAXED_ORDERING).contains(asked.access)
+        {
+            return Err(libc::EINVAL);
+        }
+        check_access(asked.access)?;
+        if device.regions >= device.limits.regions { Err(libc::ENOMEM) } else { Ok(()) }
+    }
+
     /// Registers memory that passed [`State::check_registration`].
     pub(super) fn register(
         &mut self,
         domain: u32,
         asked: &Registration,
         memory: RegisteredMemory,
+        attached: Option<Attached>,
     ) -> Result<usize, c_int> {
         let (index, key) = self.regions.next();
         let context = self.domains.get(domain).ok_or(libc::EINVAL)?.context;
@@ -173,7 +196,7 @@ impl State {
         let handle = handles::create(self.place(index), body);
         let born = self.next_event();
         let (iova, access) = (asked.iova, asked.access);
-        self.regions.insert(Region { handle, domain, iova, memory, lkey: key, access, born });
+        self.regions.insert(Region { handle, domain, iova, memory, lkey: key, access, born, _attached: attached });
         self.count_region(domain, 1);
         Ok(handle)
     }

@@ -279,17 +279,17 @@ impl State {
 
     /// Changes a word at the other end; what it was.
     fn change(&self, domain: u32, operation: Operation, target: &Target) -> Result<u64, WcStatus> {
-        let mut word = self
-            .regions
-            .span_mut(domain, &target.entry(WORD_BYTES), 0, WORD_BYTES)
-            .map_err(|_| WcStatus::REM_ACCESS_ERR)?;
-        word.update_word(|old| match operation {
+        let change = |old| match operation {
             Operation::CompareSwap if old != target.compare_add => old,
             Operation::CompareSwap => target.swap,
             _ => old.wrapping_add(target.compare_add),
-        })
-        // Aligned as the region counts, but not in memory.
-        .ok_or(WcStatus::REM_INV_REQ_ERR)
+        };
+        let mut old = None;
+        self.regions
+            .each_span_mut(domain, &target.entry(WORD_BYTES), 0, WORD_BYTES, |mut word| old = word.update_word(change))
+            .map_err(|_| WcStatus::REM_ACCESS_ERR)?;
+        // Aligned as the region counts, but not in memory; or in two regions of an indirect key.
+        old.ok_or(WcStatus::REM_INV_REQ_ERR)
     }
 
     fn check_rights(&self, index: u32, operation: Operation) -> Result<(), WcStatus> {

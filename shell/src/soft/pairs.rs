@@ -8,6 +8,7 @@ use bareverbs_core::verbs::{
 };
 
 use crate::soft::async_events::{Subject, Unacknowledged};
+use crate::soft::bindings::Lists;
 use crate::soft::bytes::InlineBytes;
 use crate::soft::c_objects::WholeQp;
 use crate::soft::device::GidSlot;
@@ -23,6 +24,17 @@ pub(super) struct PairRequest {
     pub init: QpInitAttr,
     /// The completion queues, by index.
     pub queues: [u32; 2],
+    /// Whether it has builders.
+    pub extended: bool,
+    /// Entries that one binding of an indirect key carries, where it binds keys.
+    pub list_entries: Option<u32>,
+}
+
+impl PairRequest {
+    /// What `ibv_create_qp` makes.
+    pub(super) const fn plain(init: QpInitAttr, queues: [u32; 2]) -> Self {
+        Self { init, queues, extended: false, list_entries: None }
+    }
 }
 
 impl State {
@@ -43,10 +55,15 @@ impl State {
         self.note_foreign_queues(context, asked);
         let index = self.pairs.next_index();
         let head = self.pair_head(domain, context, asked, number, index);
-        let handle = handles::create(self.place(index), WholeQp::new(head));
+        let body = match asked.list_entries {
+            Some(_) => WholeQp::with_builders(head),
+            None => WholeQp::new(head),
+        };
+        let handle = handles::create(self.place(index), body);
+        let ring = (cap.max_send_wr as usize).next_power_of_two();
         let sends = WorkQueue::new(cap.max_send_wr, cap.max_send_sge);
-        let inline_bytes = (cap.max_send_wr as usize).next_power_of_two() * cap.max_inline_data as usize;
-        let targets = if profile.checks_opcode() { (cap.max_send_wr as usize).next_power_of_two() } else { 0 };
+        let inline_bytes = ring * cap.max_inline_data as usize;
+        let targets = if profile.checks_opcode() { ring } else { 0 };
         let life = self.next_event();
         let [send_cq, recv_cq] = asked.queues;
         self.pairs.insert(QueuePair {
@@ -73,6 +90,8 @@ impl State {
             inline: vec![0; inline_bytes].into(),
             targets: vec![Target::default(); targets].into(),
             landed_early: false,
+            extended: asked.extended,
+            lists: asked.list_entries.map(|entries| Box::new(Lists::new(entries, ring))),
         });
         self.count_pair(domain, asked.queues, 1);
         Ok((handle, cap, profile.writes_back_sizes()))
@@ -124,6 +143,10 @@ impl State {
         let pair = self.pairs.get(index).ok_or(libc::EINVAL)?;
         let (handle, events) = (pair.handle, pair.events);
         self.refuse_unacknowledged("ibv_destroy_qp", handle, events)?;
+        if self.is_in_run(index) {
+            self.blame(format!("ibv_destroy_qp: queue pair {handle:#x} is in a run of builders"));
+        }
+        self.drop_bindings(index);
         let pair = self.pairs.remove(index).ok_or(libc::EINVAL)?;
         self.forget_events(pair.context, Subject::Pair, index);
         self.count_pair(pair.domain, [pair.send_cq, pair.recv_cq], -1);
@@ -162,6 +185,9 @@ impl State {
             false => None,
         };
         let event = self.next_event();
+        if to == QpState::RESET {
+            self.drop_bindings(index);
+        }
         let pair = self.pairs.get_mut(index).ok_or(libc::EINVAL)?;
         match to {
             QpState::RESET => pair.reset(event),

@@ -16,6 +16,8 @@ pub(super) const FRAME_BYTES: u32 = 4096;
 pub enum Profile {
     /// Verbs as soft-RoCE and hardware have them, by the stricter of the two.
     Verbs,
+    /// Verbs, and what an mlx5 provider adds: indirect keys.
+    Mlx5,
     /// Thunderbolt RDMA as Macs have it.
     Thunderbolt,
 }
@@ -27,6 +29,11 @@ const DARWIN_ETIMEDOUT: c_int = 60;
 impl Profile {
     const fn is_thunderbolt(self) -> bool {
         matches!(self, Self::Thunderbolt)
+    }
+
+    /// Whether mlx5dv's calls are for it.
+    pub(super) const fn is_mlx5(self) -> bool {
+        matches!(self, Self::Mlx5)
     }
 
     pub(super) const fn transport(self) -> TransportType {

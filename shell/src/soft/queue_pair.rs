@@ -7,6 +7,7 @@ use bareverbs_core::verbs::{
 };
 
 use crate::soft::async_events::Unacknowledged;
+use crate::soft::bindings::Lists;
 use crate::soft::device::Limits;
 use crate::soft::one_sided::Target;
 use crate::soft::profile::Profile;
@@ -143,6 +144,10 @@ pub(super) struct QueuePair {
     pub targets: Box<[Target]>,
     /// Whether a part of the next write landed before the rest.
     pub landed_early: bool,
+    /// Whether it is an extended queue pair.
+    pub extended: bool,
+    /// What it needs to bind indirect keys, where it can.
+    pub lists: Option<Box<Lists>>,
 }
 
 /// What a queue pair may be asked for, and what it gets.
@@ -159,8 +164,8 @@ pub(super) fn granted(asked: QpCap, kind: QpType, profile: Profile, limits: &Lim
     }
     let depth = |asked: u32| match profile {
         Profile::Thunderbolt => Ok(asked.min(limits.queue_depth)),
-        Profile::Verbs if asked > limits.queue_depth => Err(libc::EINVAL),
-        Profile::Verbs => Ok(asked),
+        Profile::Verbs | Profile::Mlx5 if asked > limits.queue_depth => Err(libc::EINVAL),
+        Profile::Verbs | Profile::Mlx5 => Ok(asked),
     };
     if asked.max_send_sge > limits.entries || asked.max_recv_sge > limits.entries {
         return Err(libc::EINVAL);

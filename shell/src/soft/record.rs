@@ -49,6 +49,28 @@ pub enum Detail {
         /// What is permitted.
         access: AccessFlags,
     },
+    /// `ibv_reg_dmabuf_mr`
+    RegisterDmaBuf {
+        /// The file.
+        fd: c_int,
+        /// Where in the file the memory starts, bytes.
+        offset_bytes: u64,
+        /// How long it is, bytes.
+        length_bytes: usize,
+        /// What requests' addresses count from.
+        iova: u64,
+        /// What is permitted.
+        access: AccessFlags,
+    },
+    /// `mlx5dv_wr_mr_list`
+    Bind {
+        /// The key.
+        key: usize,
+        /// Regions in its list.
+        entries: u32,
+        /// What it permits.
+        access: AccessFlags,
+    },
     /// `ibv_post_send`, `ibv_post_recv`
     Post {
         /// The first request's word.

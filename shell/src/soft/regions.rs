@@ -3,6 +3,8 @@
 use bareverbs_core::verbs::{AccessFlags, Sge, WcStatus};
 
 use crate::soft::bytes::{RegisteredMemory, Span, SpanMut};
+use crate::soft::dma_buf::Attached;
+use crate::soft::indirect_keys::{IndirectKeys, is_indirect};
 use crate::soft::slab::Slab;
 
 /// A region.
@@ -17,6 +19,8 @@ pub(super) struct Region {
     pub access: AccessFlags,
     /// When it was registered, on the fabric's count of events.
     pub born: u64,
+    /// The dma-buf that the memory is of; it goes after it.
+    pub _attached: Option<Attached>,
 }
 
 /// The regions of a fabric.
@@ -24,11 +28,13 @@ pub(super) struct Region {
 pub(super) struct Regions {
     all: Slab<Region>,
     next_tag: u8,
+    /// Keys that present several regions as one.
+    pub indirect: IndirectKeys,
 }
 
 impl Regions {
     pub(super) const fn new() -> Self {
-        Self { all: Slab::new(), next_tag: 1 }
+        Self { all: Slab::new(), next_tag: 1, indirect: IndirectKeys::new() }
     }
 
     /// The index and the key that the next region will get. A key is never 0, and an index comes back with another key.
@@ -70,7 +76,7 @@ impl Regions {
         usize::try_from(address.checked_sub(region.iova)?).ok()
     }
 
-    /// The bytes of an entry, to be read.
+    /// The bytes of an entry of one region, to be read. Of an indirect key see [`Regions::each_span`].
     #[inline]
     pub(super) fn span(&self, domain: u32, entry: &Sge) -> Result<Span<'_>, WcStatus> {
         if entry.length == 0 {
@@ -81,7 +87,65 @@ impl Regions {
             .ok_or(WcStatus::LOC_PROT_ERR)
     }
 
-    /// The first `length_bytes` bytes of an entry after the first `skip_bytes`, to be written.
+    /// Calls `action` on the parts of an entry in order, to be read; on none where one is out of reach.
+    #[inline]
+    pub(super) fn each_span(
+        &self,
+        domain: u32,
+        entry: &Sge,
+        mut action: impl FnMut(Span<'_>) -> Result<(), WcStatus>,
+    ) -> Result<(), WcStatus> {
+        if !is_indirect(entry.lkey) || entry.length == 0 {
+            return action(self.span(domain, entry)?);
+        }
+        let parts = self.parts(domain, entry, 0, entry.length, AccessFlags::empty()).ok_or(WcStatus::LOC_PROT_ERR)?;
+        parts.iter().try_for_each(|part| action(self.span(domain, part)?))
+    }
+
+    /// Calls `action` on the parts of the first `length_bytes` bytes of an entry after the first `skip_bytes`, to be written;
+    /// on none where one is out of reach.
+    #[inline]
+    pub(super) fn each_span_mut(
+        &self,
+        domain: u32,
+        entry: &Sge,
+        skip_bytes: u32,
+        length_bytes: u32,
+        mut action: impl FnMut(SpanMut<'_>),
+    ) -> Result<(), WcStatus> {
+        if !is_indirect(entry.lkey) {
+            action(self.span_mut(domain, entry, skip_bytes, length_bytes)?);
+            return Ok(());
+        }
+        let parts = self.parts(domain, entry, skip_bytes, length_bytes, AccessFlags::LOCAL_WRITE);
+        let parts = parts.ok_or(WcStatus::LOC_PROT_ERR)?;
+        for part in &parts {
+            self.span_mut(domain, part, 0, part.length)?;
+        }
+        parts.iter().try_for_each(|part| self.span_mut(domain, part, 0, part.length).map(&mut action))
+    }
+
+    /// What bytes of an indirect key's entry are in its regions, where each of them may be used so.
+    #[cold]
+    fn parts(
+        &self,
+        domain: u32,
+        entry: &Sge,
+        skip_bytes: u32,
+        length_bytes: u32,
+        needs: AccessFlags,
+    ) -> Option<Vec<Sge>> {
+        let offset = entry.addr.checked_add(skip_bytes.into())?;
+        let parts = self.indirect.resolve(domain, entry.lkey, offset, length_bytes, needs)?;
+        parts.iter().all(|part| self.reaches_region(domain, part, needs)).then_some(parts)
+    }
+
+    fn reaches_region(&self, domain: u32, part: &Sge, access: AccessFlags) -> bool {
+        let region = self.by_key(domain, part.lkey).filter(|region| region.access.contains(access));
+        region.and_then(|region| region.memory.span(Self::offset(region, part.addr)?, part.length as usize)).is_some()
+    }
+
+    /// The first `length_bytes` bytes of an entry of one region after the first `skip_bytes`, to be written.
     #[inline]
     pub(super) fn span_mut(
         &self,
@@ -100,16 +164,19 @@ impl Regions {
 
     /// Whether the other end of a connection may use an entry, whose key it was told, as `access` says.
     pub(super) fn reaches(&self, domain: u32, entry: &Sge, access: AccessFlags) -> bool {
-        let region = self.by_key(domain, entry.lkey).filter(|region| region.access.contains(access));
-        let span =
-            region.and_then(|region| region.memory.span(Self::offset(region, entry.addr)?, entry.length as usize));
-        entry.length == 0 || span.is_some()
+        if entry.length == 0 {
+            return true;
+        }
+        if is_indirect(entry.lkey) {
+            return self.parts(domain, entry, 0, entry.length, access).is_some();
+        }
+        self.reaches_region(domain, entry, access)
     }
 
     /// Whether all entries may be read.
     #[inline]
     pub(super) fn check_read(&self, domain: u32, entries: &[Sge]) -> Result<(), WcStatus> {
-        entries.iter().try_for_each(|entry| self.span(domain, entry).map(drop))
+        entries.iter().try_for_each(|entry| self.each_span(domain, entry, |_| Ok(())))
     }
 
     /// Whether the first `length_bytes` bytes of the entries may be written.
@@ -133,7 +200,7 @@ impl Regions {
             let end = u32::saturating_add(start, entry.length);
             let (first, last) = (from_byte.max(start), to_byte.min(end));
             if first < last {
-                action(self.span_mut(domain, entry, first - start, last - first)?);
+                self.each_span_mut(domain, entry, first - start, last - first, &mut action)?;
             }
             start = end;
         }
@@ -172,7 +239,7 @@ mod tests {
         // SAFETY: the tests keep the bytes for as long as the regions.
         let memory = unsafe { RegisteredMemory::new(address, bytes.len(), true) };
         let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
-        regions.insert(Region { handle: 1, domain: 0, iova, memory, lkey, access, born: 0 });
+        regions.insert(Region { handle: 1, domain: 0, iova, memory, lkey, access, born: 0, _attached: None });
         (regions, lkey)
     }
 

@@ -141,6 +141,9 @@ impl State {
     /// Before a completion queue is polled.
     #[inline]
     pub(super) fn before_poll(&mut self, queue: u32) {
+        if self.some_binding_is_late {
+            self.pass_time(queue);
+        }
         if !self.schedule.is_prompt() {
             self.disturb();
         } else if self.schedule.somebody_waits && self.queues.get(queue).is_some_and(CompletionQueue::is_empty) {

@@ -7,7 +7,9 @@
 
 use std::ffi::c_int;
 use std::io::Error;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+#[cfg(target_os = "linux")]
+use std::os::fd::FromRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 
 /// As many tokens as things wait. Raised and lowered under the fabric's lock only, so that a lowering finds its token.
 #[derive(Debug)]

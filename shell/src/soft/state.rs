@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bareverbs_core::verbs::PortState;
 
 use crate::soft::async_events::AsyncEvents;
+use crate::soft::bindings::BindingFaults;
 use crate::soft::channels::Channel;
 use crate::soft::completion::CompletionQueue;
 use crate::soft::config::SoftConfig;
@@ -32,6 +33,8 @@ pub(super) struct DeviceState {
     pub regions: u32,
     /// Number of the next queue pair; devices count on their own, so that two of them have equal numbers.
     pub next_number: u32,
+    /// Longest send descriptor of a queue pair that binds keys.
+    pub descriptor_bytes: u32,
     /// Lists that it is in and contexts open on it: with none, its handle must not be used.
     pub references: u32,
     /// Whether it failed for good.
@@ -86,6 +89,8 @@ pub struct LiveCounts {
     pub qps: usize,
     /// Completion channels.
     pub channels: usize,
+    /// Indirect keys.
+    pub keys: usize,
 }
 
 /// Destroyed handles whose memory is kept from being used again, per kind.
@@ -123,6 +128,11 @@ pub(super) struct State {
     pub abandoned: bool,
     /// Whether a device failed for good.
     pub any_fatal: bool,
+    pub binding_faults: BindingFaults,
+    /// Whether a binding was late at some time.
+    pub some_binding_is_late: bool,
+    /// Whether lengths of indirect keys are summed in a signed 32-bit number.
+    pub sums_in_32_bits: bool,
 }
 
 impl State {
@@ -149,6 +159,9 @@ impl State {
             library,
             abandoned: false,
             any_fatal: false,
+            binding_faults: BindingFaults::default(),
+            some_binding_is_late: false,
+            sums_in_32_bits: config.old_mlx5,
         }
     }
 
@@ -166,6 +179,7 @@ impl State {
             cqs: self.queues.len(),
             qps: self.pairs.len(),
             channels: self.channels.len(),
+            keys: self.regions.indirect.len(),
         }
     }
 
@@ -193,6 +207,9 @@ impl State {
             Kind::CompletionQueue => self.queues.get(index).map(|queue| (queue.handle, self.is_open(queue.context))),
             Kind::Channel => self.channels.get(index).map(|channel| (channel.handle, self.is_open(channel.context))),
             Kind::QueuePair => self.pairs.get(index).map(|pair| (pair.handle, self.is_open(pair.context))),
+            Kind::IndirectKey => {
+                self.regions.indirect.get(index).map(|key| (key.handle, self.is_domain_open(key.domain)))
+            }
         };
         found == Some((handle, true))
     }
@@ -215,6 +232,7 @@ impl State {
             Kind::Context => of_context(index),
             Kind::Domain => of_domain(index),
             Kind::Region => self.regions.get(index).and_then(|region| of_domain(region.domain)),
+            Kind::IndirectKey => self.regions.indirect.get(index).and_then(|key| of_domain(key.domain)),
             Kind::CompletionQueue => self.queues.get(index).and_then(|queue| of_context(queue.context)),
             Kind::QueuePair => self.pairs.get(index).map(|pair| pair.device),
             Kind::Channel => self.channels.get(index).and_then(|channel| of_context(channel.context)),
@@ -262,6 +280,7 @@ impl Drop for State {
             Kind::CompletionQueue,
             Kind::QueuePair,
             Kind::Channel,
+            Kind::IndirectKey,
         ];
         for kind in kinds {
             handles::give_back(kind, std::mem::take(&mut self.destroyed[kind as usize]));

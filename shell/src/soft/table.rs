@@ -11,12 +11,13 @@ use std::sync::Arc;
 use bareverbs_core::verbs::WcStatus;
 
 use crate::soft::entry::slots::{SlotEntries, entries};
-use crate::soft::entry::{devices, events, memory, queries, queues};
-use crate::symbols::{SymbolTable, Symbols};
+use crate::soft::entry::{devices, events, memory, mlx5, queries, queues};
+use crate::soft::mlx5::{CURRENT_PROVIDER, OLD_PROVIDER};
+use crate::symbols::{Mlx5Symbols, Mlx5Table, SymbolTable, Symbols};
 
 /// The table of the fabric in a slot, without the optional entry points named in `missing`.
 ///
-/// Regions over dma-buf files and the extended work request interface are not there.
+/// Of the extended work request interface there is what binding an mlx5 key takes.
 pub(super) fn symbols(slot: u32, library: Arc<str>, missing: &[&str]) -> Symbols {
     let SlotEntries { get_device_list, free_device_list, fork_init } = entries(slot);
     let has = |name: &str| !missing.contains(&name);
@@ -42,8 +43,8 @@ pub(super) fn symbols(slot: u32, library: Arc<str>, missing: &[&str]) -> Symbols
         query_device: has("ibv_query_device").then_some(queries::query_device),
         query_qp: has("ibv_query_qp").then_some(queues::query_qp),
         reg_mr_iova2: has("ibv_reg_mr_iova2").then_some(memory::reg_mr_iova2),
-        reg_dmabuf_mr: None,
-        qp_to_qp_ex: None,
+        reg_dmabuf_mr: has("ibv_reg_dmabuf_mr").then_some(memory::reg_dmabuf_mr),
+        qp_to_qp_ex: has("ibv_qp_to_qp_ex").then_some(mlx5::qp_to_qp_ex),
         create_comp_channel: has("ibv_create_comp_channel").then_some(events::create_comp_channel),
         destroy_comp_channel: has("ibv_destroy_comp_channel").then_some(events::destroy_comp_channel),
         get_cq_event: has("ibv_get_cq_event").then_some(events::get_cq_event),
@@ -56,6 +57,22 @@ pub(super) fn symbols(slot: u32, library: Arc<str>, missing: &[&str]) -> Symbols
     };
     // SAFETY: 1: each answers as the header says, whatever handle it is given. 2: they are functions of this program.
     unsafe { Symbols::new(table) }
+}
+
+/// The table of mlx5dv entry points; they find their fabric by the handles that they are given.
+pub(super) fn mlx5_symbols(library: Arc<str>, old: bool) -> Mlx5Symbols {
+    let table = Mlx5Table {
+        library,
+        is_supported: mlx5::is_supported,
+        create_qp: mlx5::create_qp,
+        qp_ex_from_ibv_qp_ex: mlx5::qp_ex_from_ibv_qp_ex,
+        create_mkey: mlx5::create_mkey,
+        destroy_mkey: mlx5::destroy_mkey,
+    };
+    let (file_name, release) = if old { OLD_PROVIDER } else { CURRENT_PROVIDER };
+    // SAFETY: 1: each answers as the header says, whatever handle it is given. 2: they are functions of this program. 3: the
+    // fabric sums in 64 bits unless it is to be old.
+    unsafe { Mlx5Symbols::new(table, Some(release), Some(file_name.into())) }
 }
 
 extern "C" fn wc_status_str(status: WcStatus) -> *const c_char {

@@ -8,16 +8,16 @@
 //!
 //! # Safety
 //!
-//! This file guarantees that what it looks up stays mapped: no handle is ever closed. That a library of that name has the
-//! header's signatures is the library's promise, checked as far as can be when the first objects are made.
+//! This file guarantees that a table is filled by the names that it states, from a library that stays mapped. That a library
+//! of that name has the header's signatures is its promise, checked as far as can be when the first objects are made.
 #![allow(unsafe_code)]
 
 use std::collections::BTreeMap;
-use std::ffi::{CStr, CString, OsStr, OsString};
+use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::symbols::loader::{Library, NotOpen};
 use crate::symbols::{SymbolTable, Symbols};
 
 /// The library's name on this system, unless `BAREVERBS_LIBRARY` says another.
@@ -49,7 +49,7 @@ pub enum LoadError {
     /// The name has a NUL in it.
     BadName {
         /// The name.
-        library: OsString,
+        library: String,
     },
 }
 
@@ -116,35 +116,16 @@ fn load_named(name: &OsStr, overridden: bool) -> Result<Arc<Symbols>, LoadError>
 
 fn open(name: &OsStr, overridden: bool) -> Result<Arc<Symbols>, LoadError> {
     let library = || name.to_string_lossy().into_owned();
-    let bad_name = |_| LoadError::BadName { library: name.to_owned() };
-    let c_name = CString::new(name.as_bytes()).map_err(bad_name)?;
-    let mode = if cfg!(target_os = "macos") { libc::RTLD_NOW | libc::RTLD_GLOBAL } else { libc::RTLD_NOW };
-    // SAFETY: the name is a C string; initialisers run as for any library that the process links.
-    let handle = unsafe { libc::dlopen(c_name.as_ptr(), mode) };
-    if handle.is_null() {
-        return Err(LoadError::NotFound { library: library(), overridden, reason: loader_words() });
-    }
-    let find = |symbol: &'static str| match CString::new(symbol) {
-        // SAFETY: the handle is open and never closed; the name is a C string.
-        Ok(c_symbol) => unsafe { libc::dlsym(handle, c_symbol.as_ptr()) },
-        Err(_) => std::ptr::null_mut(),
-    };
+    let opened = Library::open(name).map_err(|why| match why {
+        NotOpen::BadName => LoadError::BadName { library: library() },
+        NotOpen::Refused(reason) => LoadError::NotFound { library: library(), overridden, reason },
+    })?;
     // SAFETY: 1: a symbol of a verbs library has the header's signature, which is the library's promise (checked on the
-    // first objects, `objects::self_check`); 2: the handle is never closed.
-    let table = unsafe { SymbolTable::from_lookup(Arc::from(library()), find) };
+    // first objects, `objects::self_check`); 2: libraries are never closed.
+    let table = unsafe { SymbolTable::from_lookup(Arc::from(library()), |symbol| opened.find(symbol)) };
     // SAFETY: 1 and 2, as above.
     let symbols = table.map(|table| unsafe { Symbols::new(table) });
     symbols.map(Arc::new).map_err(|symbol| LoadError::MissingSymbol { library: library(), symbol })
-}
-
-fn loader_words() -> String {
-    // SAFETY: always callable; the text is the thread's own until its next call to the loader.
-    let words = unsafe { libc::dlerror() };
-    if words.is_null() {
-        return "the loader gives no reason".into();
-    }
-    // SAFETY: not null, and a C string that nobody changes before this thread calls the loader again.
-    unsafe { CStr::from_ptr(words) }.to_string_lossy().into_owned()
 }
 
 #[cfg(test)]

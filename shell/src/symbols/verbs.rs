@@ -5,88 +5,17 @@
 //!
 //! # Safety
 //!
-//! This file guarantees that a pointer becomes a function only with the signature that its name has in the header.
+//! This file guarantees that each name stands with the signature that it has in the header.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
-use std::sync::Arc;
 
 use bareverbs_core::verbs::{
     AsyncEvent, CompChannel, Context, Cq, Device, DeviceAttr, Gid, GidEntry, Mr, Pd, PortAttr, Qp, QpAttr, QpInitAttr,
     WcStatus,
 };
 
-macro_rules! symbols {
-    (
-        required { $( $(#[$rmeta:meta])* $rname:ident = $rc:literal: fn($($rarg:ty),*) $(-> $rret:ty)?; )* }
-        optional { $( $(#[$ometa:meta])* $oname:ident = $oc:literal: fn($($oarg:ty),*) $(-> $oret:ty)?; )* }
-    ) => {
-        /// C entry points, as plain data: what [`Symbols`] is made of, once somebody vouches for it.
-        ///
-        /// The required ones are present by type; an optional one that a library lacks is `None`, and using it is a typed
-        /// error, never a call through null.
-        #[derive(Clone, Debug)]
-        pub struct SymbolTable {
-            /// What filled the table: a library's name, or the software fabric's. For error messages.
-            pub library: Arc<str>,
-            $(
-                #[doc = concat!("`", $rc, "`")]
-                $(#[$rmeta])*
-                pub $rname: unsafe extern "C" fn($($rarg),*) $(-> $rret)?,
-            )*
-            $(
-                #[doc = concat!("`", $oc, "`, where the library has it.")]
-                $(#[$ometa])*
-                pub $oname: Option<unsafe extern "C" fn($($oarg),*) $(-> $oret)?>,
-            )*
-        }
-
-        /// Names of the entry points without which a library is of no use, in C.
-        pub const REQUIRED: &[&str] = &[$($rc),*];
-        /// Names of the entry points that a library may lack, in C.
-        pub const OPTIONAL: &[&str] = &[$($oc),*];
-
-        impl SymbolTable {
-            /// Fills the table by asking `find` for each name.
-            ///
-            /// # Errors
-            /// The C name of the first required entry point for which `find` answers null.
-            ///
-            /// # Safety
-            /// 1. What `find` returns for a name is null or the function of that name with the header's signature.
-            /// 2. It stays callable for as long as the process runs.
-            pub(crate) unsafe fn from_lookup(
-                library: Arc<str>,
-                mut find: impl FnMut(&'static str) -> *mut c_void,
-            ) -> Result<Self, &'static str> {
-                $(
-                    let $rname = find($rc);
-                    if $rname.is_null() {
-                        return Err($rc);
-                    }
-                )*
-                $( let $oname = find($oc); )*
-                Ok(Self {
-                    library,
-                    $(
-                        // SAFETY: not null, and by 1 a function of this signature; by 2 it stays one.
-                        $rname: unsafe {
-                            std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($rarg),*) $(-> $rret)?>($rname)
-                        },
-                    )*
-                    $(
-                        // SAFETY: null, which is `None`, or by 1 a function of this signature; by 2 it stays one.
-                        $oname: unsafe {
-                            std::mem::transmute::<*mut c_void, Option<unsafe extern "C" fn($($oarg),*) $(-> $oret)?>>(
-                                $oname,
-                            )
-                        },
-                    )*
-                })
-            }
-        }
-    };
-}
+use crate::symbols::table::symbol_table;
 
 /// The C entry points that a fabric supplies, vouched for.
 ///
@@ -144,7 +73,9 @@ impl std::ops::Deref for Symbols {
     }
 }
 
-symbols! {
+symbol_table! {
+    /// C entry points, as plain data: what [`Symbols`] is made of, once somebody vouches for it.
+    SymbolTable
     required {
         get_device_list = "ibv_get_device_list": fn(*mut c_int) -> *mut *mut Device;
         free_device_list = "ibv_free_device_list": fn(*mut *mut Device);

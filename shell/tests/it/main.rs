@@ -14,6 +14,7 @@ mod layout_check;
 mod ledger;
 mod life;
 mod listing;
+mod local_memory;
 mod named_errors;
 mod own_process;
 mod processes;

@@ -10,12 +10,14 @@ use std::time::{Duration, Instant};
 use bareverbs_core::verbs::{
     AccessFlags, Context, Cq, Device, Gid, Mr, Pd, PortAttr, Qp, QpAttr, QpAttrMask, QpInitAttr, QpState, Wc,
 };
-use bareverbs_shell::symbols::Symbols;
+use bareverbs_shell::symbols::{Mlx5Symbols, Symbols};
 
 /// What a test runs on.
 #[derive(Clone)]
 pub struct Env {
     pub symbols: Arc<Symbols>,
+    /// The provider's own calls, where there is one.
+    pub mlx5: Option<Arc<Mlx5Symbols>>,
     pub device: &'static str,
     /// Whether the stricter rules hold that the software fabric has on purpose.
     pub strict: bool,

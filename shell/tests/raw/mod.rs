@@ -5,7 +5,11 @@
 
 mod calls;
 pub mod channels;
+#[cfg(target_os = "linux")]
+pub mod cuda;
+pub mod dma_buf;
 mod ends;
+pub mod keys;
 pub mod on_soft;
 pub mod one_sided;
 mod probes;
@@ -17,4 +21,4 @@ pub use ends::{
     CAP, End, INIT_MASK, MEMORY, Moved, RTR_MASK, RTS_MASK, connect, init_attr, pair, rtr_attr, rts_attr, uc,
 };
 pub use probes::*;
-pub use requests::{gather, post_recv, post_send, receive, scatter, send, send_imm};
+pub use requests::{Request, gather, post_recv, post_send, receive, scatter, send, send_imm};

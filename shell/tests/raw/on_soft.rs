@@ -13,5 +13,5 @@ pub fn modes() -> impl Iterator<Item = Mode> {
 
 /// A device of a software fabric.
 pub fn env(fabric: &SoftFabric, device: &'static str) -> Env {
-    Env { symbols: fabric.symbols(), device, strict: true, quiet: Duration::ZERO }
+    Env { symbols: fabric.symbols(), mlx5: Some(fabric.mlx5_symbols()), device, strict: true, quiet: Duration::ZERO }
 }

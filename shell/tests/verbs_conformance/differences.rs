@@ -74,6 +74,12 @@ differences! {
         device: "granted",
         why: "the device says 128: hardware refuses it"
     }
+    DmaBuf {
+        what: "a region over a dma-buf",
+        soft: "granted; any file that can be mapped serves",
+        device: "95 (EOPNOTSUPP)",
+        why: "hardware has it, and GPU memory needs it"
+    }
     FailedSendSolicits {
         what: "a failed send, its queue armed for solicited completions",
         soft: "makes an event",

@@ -7,8 +7,10 @@
 //! A trial that needs a device counts as ignored where there is none.
 
 mod differences;
+mod dma_buf;
 mod events;
 mod failures;
+mod keys;
 mod limits;
 mod messages;
 mod one_sided;
@@ -37,14 +39,26 @@ struct Case {
     run: fn(&raw::Env),
     /// Whether it does on purpose what the software fabric grants and notes as misuse.
     misuse: bool,
+    /// Whether it needs an mlx5 device.
+    mlx5: bool,
 }
 
 macro_rules! cases {
-    ($($room:ident { $($name:ident $(($misuse:ident))?)* })*) => {
+    ($($room:ident { $($name:ident $(($word:ident))?)* })*) => {
         const CASES: &[Case] = &[$($(
-            Case { name: concat!(stringify!($room), "::", stringify!($name)), run: $room::$name, misuse: !<[&str]>::is_empty(&[$(stringify!($misuse))?]) },
+            Case { name: concat!(stringify!($room), "::", stringify!($name)), run: $room::$name, misuse: has(&[$(stringify!($word))?], "misuse"), mlx5: has(&[$(stringify!($word))?], "mlx5") },
         )*)*];
     };
+}
+
+/// Whether a case has a word in parentheses behind it.
+const fn has(words: &[&str], word: &str) -> bool {
+    let ([found], word) = (words, word.as_bytes()) else { return false };
+    let (found, mut at) = (found.as_bytes(), 0);
+    while at < found.len() && at < word.len() && found[at] == word[at] {
+        at += 1;
+    }
+    at == found.len() && at == word.len()
 }
 
 cases! {
@@ -165,6 +179,21 @@ cases! {
         completion_queue_sizes_are_checked
         sizes_of_queues_are_granted_up_to_the_device_limits
         a_queue_whose_sends_are_never_signalled_fills_up
+    }
+    dma_buf {
+        a_file_is_registered_or_not_as_the_device_says
+        the_provider_says_whether_it_is_an_mlx5
+    }
+    keys {
+        a_key_presents_its_regions_as_one_range (mlx5)
+        reads_atomics_and_local_entries_go_through_a_key (mlx5)
+        a_key_starts_at_zero_and_ends_with_its_regions (mlx5)
+        a_key_permits_what_it_was_bound_with (mlx5)
+        a_key_that_is_not_bound_reaches_nothing (mlx5)
+        a_binding_completes_with_its_number_and_opcode (mlx5)
+        what_complete_refuses_posts_nothing (mlx5)
+        keys_are_made_of_fours_and_of_known_flags (mlx5)
+        a_key_bound_twice_needs_an_invalidation_between (mlx5)
     }
     teardown {
         parents_with_live_children_are_busy_and_work_on

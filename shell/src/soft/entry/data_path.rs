@@ -150,6 +150,10 @@ unsafe fn post<W: WorkRequest>(qp: *mut Qp, wr: *mut W, bad_wr: *mut *mut W) -> 
         if state.any_fatal && state.is_fatal(Kind::QueuePair, place.index) {
             return (libc::EIO, wr);
         }
+        if state.is_in_run(place.index) {
+            state.blame(format!("{}: queue pair {:#x} is in a run of builders, which holds it", W::SYMBOL, qp.addr()));
+            return (libc::EINVAL, wr);
+        }
         if state.watches_data_path() {
             // SAFETY: by 2.
             return unsafe { watched_post(state, place.index, qp, wr) };

@@ -11,8 +11,10 @@ use std::ffi::{c_int, c_uint, c_void};
 use bareverbs_core::verbs::{AccessFlags, Context, Mr, Pd};
 
 use crate::soft::bytes::RegisteredMemory;
+use crate::soft::dma_buf;
 use crate::soft::entry::{Asked, pointer, status};
 use crate::soft::handles::Kind;
+use crate::soft::mapping::Use;
 use crate::soft::objects::Registration;
 use crate::soft::record::Detail;
 
@@ -67,7 +69,36 @@ unsafe fn register(symbol: &'static str, pd: *mut Pd, asked: &Registration) -> *
         // SAFETY: by 1 until the region, which holds the value, is destroyed; that no thread touches what a posted request
         // names is what every post asks of its caller.
         let memory = unsafe { RegisteredMemory::new(asked.address, asked.length_bytes, writable) };
-        state.register(domain, asked, memory)
+        state.register(domain, asked, memory, None)
+    }))
+}
+
+/// The region's `addr` is the offset, whatever the iova: so does the library.
+///
+/// # Safety
+/// 1. `fd`, if it is open, stays so for the call, and its file keeps its size until the region is destroyed.
+/// 2. While requests name bytes of the file, it is used only as `ibv_reg_mr` asks of memory.
+pub(in crate::soft) unsafe extern "C" fn reg_dmabuf_mr(
+    pd: *mut Pd,
+    offset: u64,
+    length: usize,
+    iova: u64,
+    fd: c_int,
+    access: c_int,
+) -> *mut Mr {
+    let access = AccessFlags::from_bits_retain(access.cast_unsigned());
+    let detail = Detail::RegisterDmaBuf { fd, offset_bytes: offset, length_bytes: length, iova, access };
+    let call = Asked::making("ibv_reg_dmabuf_mr", Kind::Domain, pd.addr()).with(detail);
+    pointer(call.call(|state, domain| {
+        let address = usize::try_from(offset).map_err(|_| libc::EINVAL)?;
+        let asked = Registration { address, length_bytes: length, iova, access };
+        state.check_dma_buf(domain, &asked)?;
+        let writable = access.contains(AccessFlags::LOCAL_WRITE);
+        let attached = dma_buf::attach(fd, offset, length, if writable { Use::ReadWrite } else { Use::Read })?;
+        // SAFETY: mapped, for writing where it is to be written, until `attached` goes, which the region holds beside it; by 1
+        // the file reaches so far, and by 2 no thread touches what a posted request names.
+        let memory = unsafe { RegisteredMemory::new(attached.address(), length, writable) };
+        state.register(domain, &asked, memory, Some(attached))
     }))
 }
 

@@ -7,6 +7,7 @@ pub(super) mod data_path;
 pub(super) mod devices;
 pub(super) mod events;
 pub(super) mod memory;
+pub(super) mod mlx5;
 pub(super) mod queries;
 pub(super) mod queues;
 pub(super) mod slots;
@@ -66,7 +67,7 @@ impl Asked {
 
     /// Whether it gives something back or fetches what there is, which a device that failed for good does not hinder.
     fn releases(&self) -> bool {
-        let starts = ["ibv_destroy", "ibv_de", "ibv_close", "ibv_ack", "ibv_get", "ibv_free"];
+        let starts = ["ibv_destroy", "ibv_de", "ibv_close", "ibv_ack", "ibv_get", "ibv_free", "mlx5dv_destroy"];
         starts.iter().any(|start| self.symbol.starts_with(start))
     }
 
@@ -97,6 +98,16 @@ impl Asked {
         answer.unwrap_or(refusal)
     }
 
+    /// Does something on a live object without asking the plan and without a record: what follows a call.
+    fn aside(&self, run: impl FnOnce(&mut State, u32)) {
+        let Some(place) = handles::find(self.kind, self.handle) else { return };
+        worlds::with(place.slot, |state| {
+            if state.is_live(self.kind, place.index, self.handle) {
+                run(state, place.index);
+            }
+        });
+    }
+
     fn record(&self, state: &mut State, outcome: Result<usize, Answer>) {
         let [second, third] = self.more_parents;
         let (handle, parents) = match (self.makes, outcome) {
@@ -122,6 +133,14 @@ impl Asked {
 }
 
 impl Answer {
+    /// The error's number, for a call that has no other way to tell.
+    fn number(self) -> c_int {
+        match self.errno {
+            Some(number) => number,
+            None => self.returned.saturating_abs(),
+        }
+    }
+
     /// What it leaves in `errno`.
     const fn errno_left(self, makes: bool) -> Option<c_int> {
         match self.errno {

@@ -168,7 +168,7 @@ fn device_attributes(device: &DeviceState) -> DeviceAttr {
     DeviceAttr {
         node_guid: guid,
         sys_image_guid: guid,
-        max_mr_size: u64::MAX,
+        max_mr_size: limits.region_bytes,
         page_size_cap: 0xffff_f000,
         max_qp: limits.queue_pairs as i32,
         max_qp_wr: limits.queue_depth as i32,

@@ -50,7 +50,7 @@ pub(in crate::soft) unsafe extern "C" fn create_qp(pd: *mut Pd, init: *mut QpIni
     let outcome = asked.call(|state, domain| {
         let init = attributes.ok_or(libc::EFAULT)?;
         let queues = [live_queue(state, queues[0])?, live_queue(state, queues[1])?];
-        let (handle, cap, written_back) = state.create_pair(domain, &PairRequest { init, queues })?;
+        let (handle, cap, written_back) = state.create_pair(domain, &PairRequest::plain(init, queues))?;
         sizes = written_back.then_some(cap);
         Ok(handle)
     });
@@ -76,7 +76,7 @@ fn live_channel(state: &mut State, context: u32, handle: usize) -> Result<u32, c
 }
 
 /// The index of a completion queue that must be alive in this fabric.
-fn live_queue(state: &mut State, handle: usize) -> Result<u32, c_int> {
+pub(super) fn live_queue(state: &mut State, handle: usize) -> Result<u32, c_int> {
     let place = handles::find(Kind::CompletionQueue, handle).filter(|place| place.slot == state.slot);
     let live = place.filter(|place| state.is_live(Kind::CompletionQueue, place.index, handle));
     if live.is_none() && place.is_some() {

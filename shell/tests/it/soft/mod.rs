@@ -5,12 +5,18 @@
 
 mod adversary;
 mod async_events;
+#[cfg(target_os = "linux")]
+mod cuda;
+#[cfg(target_os = "linux")]
+mod cuda_to_key;
+mod dma_buf;
 mod every_order;
 mod faults;
+mod keys;
 mod misuse;
 mod one_sided;
 #[path = "../../raw/mod.rs"]
-mod raw;
+pub mod raw;
 mod reliable;
 mod thunderbolt;
 mod worlds;

@@ -1,0 +1,186 @@
+//! Finding a registration, beside a concurrent map of maps of owned strings; copies under the lock, beside bare copies.
+//!
+//! # Safety
+//!
+//! One thread touches the bytes, and no device knows them.
+#![allow(unsafe_code)]
+
+use std::collections::HashMap;
+use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bareverbs_benches::timing::{by_blocks, time};
+use bareverbs_core::view::{DeviceName, KeyedRange};
+use bareverbs_shell::memory::{Backend, LocalMemory, OwnedBytes, View, ViewGuard};
+use criterion::{Criterion, criterion_group, criterion_main};
+use dashmap::DashMap;
+
+const BLOCK: u64 = 1000;
+const DEVICES: [&str; 4] = ["mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3"];
+
+struct Guard(DeviceName);
+
+impl ViewGuard for Guard {
+    fn device(&self) -> &DeviceName {
+        &self.0
+    }
+}
+
+fn view(memory: &LocalMemory, device: &str) -> View {
+    let bytes = memory.bytes();
+    let range = KeyedRange::new(bytes.base(), bytes.base(), bytes.len_bytes(), 7, 7).expect("bytes");
+    let guard = Guard(DeviceName::new(device.as_bytes()).expect("a name"));
+    // SAFETY: 1, 2: no device knows the key.
+    unsafe { View::new(range, Arc::new(guard)) }
+}
+
+fn registered(devices: &[&str]) -> LocalMemory {
+    let memory = LocalMemory::new(OwnedBytes::from(vec![0; 64])).expect("host memory");
+    for device in devices {
+        memory.registrations(Backend::VERBS).install(view(&memory, device)).expect("the first");
+    }
+    memory
+}
+
+/// `n` times: the view of each device in turn.
+#[inline(never)]
+fn hits(memory: &LocalMemory, devices: &[&str], n: u64) -> u64 {
+    let mut sum = 0;
+    for at in 0..n as usize {
+        let device = black_box(devices[at % devices.len()]);
+        let found = black_box(memory).registrations(Backend::VERBS).registered(device);
+        sum += found.view().map_or(0, |view| u64::from(view.lkey()));
+    }
+    sum
+}
+
+/// The same without taking a reference.
+#[inline(never)]
+fn borrowed_hits(memory: &LocalMemory, devices: &[&str], n: u64) -> u64 {
+    let mut sum = 0;
+    for at in 0..n as usize {
+        let device = black_box(devices[at % devices.len()]);
+        let found = black_box(memory).registrations(Backend::VERBS).view(device);
+        sum += found.map_or(0, |view| u64::from(view.lkey()));
+    }
+    sum
+}
+
+/// What the twin's map holds: the device's name is its own, as the map's keys are.
+#[derive(Clone)]
+struct TwinView {
+    view: View,
+    _device: String,
+}
+
+type Twin = DashMap<String, HashMap<String, TwinView>>;
+
+fn twin(memory: &LocalMemory, devices: &[&str]) -> Twin {
+    let of = |device: &&str| (device.to_string(), TwinView { view: view(memory, device), _device: device.to_string() });
+    let twin = Twin::new();
+    twin.insert("verbs".into(), devices.iter().map(of).collect());
+    twin
+}
+
+#[inline(never)]
+fn twin_hits(twin: &Twin, devices: &[&str], n: u64) -> u64 {
+    let mut sum = 0;
+    for at in 0..n as usize {
+        let device = black_box(devices[at % devices.len()]);
+        let found = black_box(twin).get("verbs").and_then(|views| views.get(device).cloned());
+        sum += found.map_or(0, |found| u64::from(found.view.lkey()));
+    }
+    sum
+}
+
+fn hit(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("registration hit");
+    for devices in [&DEVICES[..1], &DEVICES[..]] {
+        let memory = registered(devices);
+        let twin = twin(&memory, devices);
+        let of = devices.len();
+        group.bench_function(format!("ours, {of}"), |b| {
+            b.iter_custom(|n| by_blocks(n, BLOCK, || time(|| hits(&memory, devices, BLOCK))))
+        });
+        group.bench_function(format!("ours, borrowed, {of}"), |b| {
+            b.iter_custom(|n| by_blocks(n, BLOCK, || time(|| borrowed_hits(&memory, devices, BLOCK))))
+        });
+        group.bench_function(format!("map of maps, {of}"), |b| {
+            b.iter_custom(|n| by_blocks(n, BLOCK, || time(|| twin_hits(&twin, devices, BLOCK))))
+        });
+    }
+    group.finish();
+}
+
+/// Hits while another thread registers the same memory on another device, gives way, and begins anew.
+fn hit_while_registering(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("registration hit, idle and beside a registration");
+    let (memory, stop) = (registered(&DEVICES[..1]), AtomicBool::new(false));
+    let measure = |b: &mut criterion::Bencher<'_>| {
+        b.iter_custom(|n| by_blocks(n, BLOCK, || time(|| hits(&memory, &DEVICES[..1], BLOCK))))
+    };
+    group.bench_function("idle", measure);
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_micros(50)); // the device's part
+                let _ = memory.registrations(Backend::VERBS).install(view(&memory, DEVICES[1]));
+            }
+        });
+        group.bench_function("ours, beside one", measure);
+        stop.store(true, Ordering::Relaxed);
+    });
+    group.finish();
+}
+
+fn copies(criterion: &mut Criterion) {
+    for (len, rounds) in [(64, 1000), (1 << 20, 4)] {
+        let memory = LocalMemory::new(OwnedBytes::from(vec![0; len])).expect("host memory");
+        let mut bytes = vec![1; len];
+        let mut group = criterion.benchmark_group(format!("copy of {len} bytes"));
+        let place = std::ptr::with_exposed_provenance_mut::<u8>(memory.addr());
+        group.bench_function("ours, read_at", |b| {
+            // SAFETY: as said at the top.
+            let mut once = || unsafe { memory.read_at(0, black_box(&mut bytes)) }.map_or(0, |()| 1);
+            b.iter_custom(|n| by_blocks(n, rounds, || time(|| (0..rounds).map(|_| once()).sum())))
+        });
+        group.bench_function("bare read", |b| {
+            let mut once = || {
+                // SAFETY: as said at the top; as long as the vector.
+                unsafe { black_box(place).copy_to_nonoverlapping(black_box(&mut bytes).as_mut_ptr(), len) };
+                1
+            };
+            b.iter_custom(|n| by_blocks(n, rounds, || time(|| (0..rounds).map(|_| once()).sum())))
+        });
+        group.bench_function("ours, write_at", |b| {
+            // SAFETY: as said at the top.
+            let once = || unsafe { memory.write_at(0, black_box(&bytes)) }.map_or(0, |()| 1);
+            b.iter_custom(|n| by_blocks(n, rounds, || time(|| (0..rounds).map(|_| once()).sum())))
+        });
+        group.bench_function("bare write", |b| {
+            let once = || {
+                // SAFETY: as said at the top; as long as the vector.
+                unsafe { black_box(place).copy_from_nonoverlapping(black_box(&bytes).as_ptr(), len) };
+                1
+            };
+            b.iter_custom(|n| by_blocks(n, rounds, || time(|| (0..rounds).map(|_| once()).sum())))
+        });
+        group.bench_function("lock pair, read", |b| {
+            let once = || memory.access_lock().read().map_or(0, |_guard| 1);
+            b.iter_custom(|n| by_blocks(n, rounds, || time(|| (0..rounds).map(|_| once()).sum())))
+        });
+        group.finish();
+    }
+}
+
+criterion_group! {
+    name = benches;
+    config = Criterion::default()
+        .sample_size(30)
+        .warm_up_time(Duration::from_millis(200))
+        .measurement_time(Duration::from_millis(500));
+    targets = hit, hit_while_registering, copies
+}
+criterion_main!(benches);
