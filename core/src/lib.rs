@@ -13,6 +13,7 @@
 //! | [`range`], [`segments`] | chunking of GPU segments under indirect keys, the segment table |
 //! | [`access`] | the access lock: readers, one exclusive writer, disjoint writers |
 //! | [`view`] | registered memory as numbers: what a key reaches, what a peer is told |
+//! | [`one_sided`] | one-sided operations: bounds, parts, books of what is in flight |
 //! | [`teardown_order`] | the order in which things go |
 //!
 //! # Panics
@@ -33,6 +34,7 @@ pub mod connect;
 pub mod cuda;
 pub mod layout;
 pub mod link;
+pub mod one_sided;
 pub mod range;
 pub mod segments;
 pub mod teardown_order;

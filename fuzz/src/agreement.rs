@@ -21,6 +21,10 @@ pub fn agreement(bytes: &[u8]) {
         first_sequence
     }
     debug_assert_eq!(bit, 12);
+    // What it goes with may have been changed.
+    if !(theirs.service == bareverbs_core::connect::Service::Rc && theirs.frame_bytes == 0) {
+        theirs.max_rd_atomic = 0;
+    }
     let (here, there) = (agree(&ours, &theirs), agree(&theirs, &ours));
     assert_eq!(here, expected(&ours, &theirs));
     assert_eq!(there, expected(&theirs, &ours));
@@ -62,6 +66,7 @@ fn expected(ours: &Hello, theirs: &Hello) -> Result<Agreement, Mismatch> {
             tx_start: ours.first_sequence,
             rx_start: theirs.first_sequence,
             credits: ours.credits,
+            max_rd_atomic: ours.max_rd_atomic.min(theirs.max_rd_atomic),
             remote_recv_depth: theirs.recv_depth,
         }),
     }

@@ -75,7 +75,7 @@ impl<'a> Reader<'a> {
 
     /// Any hello that has a wire form.
     pub(crate) fn hello(&mut self) -> Hello {
-        Hello {
+        let hello = Hello {
             destination: self.destination(),
             service: if self.flag() { Service::Rc } else { Service::Uc },
             link_layer: LinkLayer(self.byte()),
@@ -88,6 +88,14 @@ impl<'a> Reader<'a> {
             recv_depth: self.u32(),
             first_sequence: Sequence::new(self.u32()),
             nonce: self.u64(),
+            max_rd_atomic: 0,
+        };
+        // Of those that say so anyway, and of a few more, so that both ends of a pair do.
+        match hello {
+            Hello { service: Service::Rc, frame_bytes: 0..=0xFFFF, .. } => {
+                Hello { frame_bytes: 0, max_rd_atomic: self.byte() >> 2, ..hello }
+            }
+            _ => hello,
         }
     }
 }

@@ -113,12 +113,13 @@ pub(crate) fn hello_by_table(bytes: &[u8]) -> Result<Hello, (HelloError, String)
     let got_bytes = bytes.len();
     first(vec![(got_bytes != 64, HelloError::Length { got_bytes }, format!("{got_bytes} came"))])?;
     let [service, link_layer, mtu, carrier, flags] = at(bytes, 5);
+    let one_sided = service == 2 && bytes[12..16] == [0; 4];
     let mut reasons = hello_start_reasons(bytes);
     reasons.extend([
         (![1, 2].contains(&service), HelloError::Service { got: service }, format!("service {service}:")),
         (!(1..=5).contains(&mtu), HelloError::Mtu { got: mtu }, format!("MTU code {mtu}:")),
         (!(1..=3).contains(&carrier), HelloError::Carrier { got: carrier }, format!("carrier {carrier}:")),
-        (flags > 3, HelloError::ReservedBits { byte: 9, got: flags }, format!("{flags:#04x}")),
+        (flags > 3 && !one_sided, HelloError::ReservedBits { byte: 9, got: flags }, format!("{flags:#04x}")),
     ]);
     first(reasons)?;
     let destination =
@@ -137,6 +138,7 @@ pub(crate) fn hello_by_table(bytes: &[u8]) -> Result<Hello, (HelloError, String)
         header_room_bytes: u16::from_be_bytes(at(bytes, 10)),
         checksum: if flags & 2 == 0 { Checksum::Off } else { Checksum::Crc32c },
         credits: if flags & 1 == 0 { CreditMode::Off } else { CreditMode::On },
+        max_rd_atomic: flags / 4,
         recv_depth: u32::from_be_bytes(at(bytes, 16)),
         first_sequence: Sequence::new(u32::from_be_bytes(at(bytes, 20))),
         nonce: u64::from_be_bytes(at(bytes, 24)),

@@ -29,6 +29,7 @@ pub mod exchange;
 pub mod fabric;
 pub mod memory;
 pub mod objects;
+pub mod one_sided;
 pub mod soft;
 pub mod symbols;
 pub mod wait;

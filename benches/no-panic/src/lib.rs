@@ -11,6 +11,7 @@
 mod access;
 mod controls;
 mod link;
+mod one_sided;
 mod segments;
 mod view;
 mod wire;

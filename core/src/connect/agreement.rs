@@ -27,6 +27,8 @@ pub struct Agreement {
     pub rx_start: Sequence,
     /// Whether the link carries credits.
     pub credits: CreditMode,
+    /// Reads and atomics that may be under way: the lower of both ends' numbers.
+    pub max_rd_atomic: u8,
     /// Receives that the other end keeps posted; at least 1.
     pub remote_recv_depth: u32,
 }
@@ -178,6 +180,11 @@ pub fn agree(ours: &Hello, theirs: &Hello) -> Result<Agreement, Mismatch> {
         tx_start: ours.first_sequence,
         rx_start: theirs.first_sequence,
         credits: ours.credits,
+        max_rd_atomic: if ours.max_rd_atomic < theirs.max_rd_atomic {
+            ours.max_rd_atomic
+        } else {
+            theirs.max_rd_atomic
+        },
         remote_recv_depth: theirs.recv_depth,
     })
 }
@@ -307,6 +314,8 @@ mod tests {
                 (Ok(here), Ok(there)) => {
                     prop_assert_eq!(here.path_mtu, there.path_mtu);
                     prop_assert_eq!(here.credits, there.credits);
+                    prop_assert_eq!(here.max_rd_atomic, there.max_rd_atomic);
+                    prop_assert_eq!(here.max_rd_atomic, ours.max_rd_atomic.min(theirs.max_rd_atomic));
                     prop_assert_eq!((here.tx_start, here.rx_start), (there.rx_start, there.tx_start));
                     prop_assert_eq!((here.remote, there.remote), (theirs.destination, ours.destination));
                 }
@@ -323,6 +332,7 @@ mod tests {
                     path_mtu: theirs.path_mtu,
                     first_sequence: theirs.first_sequence,
                     recv_depth: theirs.recv_depth,
+                    max_rd_atomic: theirs.max_rd_atomic,
                     ..ours
                 };
                 prop_assert_eq!(own, theirs);

@@ -8,15 +8,16 @@
 //! | 6 | link layer, as the port says it |
 //! | 7 | path MTU that this end can have, coded 1 (256) to 5 (4096) |
 //! | 8 | carrier: 1 immediate, 2 header, 3 raw |
-//! | 9 | bit 0: the link carries credits; bit 1: payloads carry a CRC32C; bits 2-7 reserved, 0 |
+//! | 9 | bit 0: the link carries credits; bit 1: payloads carry a CRC32C; bits 2-7: reads and atomics, below; 0 with frames |
 //! | 10-11 | the carrier's room at a frame's start, bytes |
-//! | 12-15 | frame size, bytes |
+//! | 12-15 | frame size, bytes; 0 for a queue pair without messages, for one-sided operations |
 //! | 16-19 | receives that this end keeps posted |
 //! | 20-23 | number of the first message that this end will send |
 //! | 24-31 | nonce, as the caller gave it |
 //! | 32-63 | [`Destination`] |
 //!
-//! Integers are big-endian. The rule this file protects: **decoding is total, and each hello has one wire form.** What two
+//! Integers are big-endian. A reliable queue pair for one-sided operations says in bits 2-7 of byte 9 how many reads and atomics it
+//! can have under way. The rule this file protects: **decoding is total, and each hello has one wire form.** What two
 //! hellos make together is decided in [`agreement`](crate::connect::agreement).
 
 use crate::connect::config::Service;
@@ -33,6 +34,10 @@ const MAGIC: [u8; 4] = *b"BVhi";
 const VERSION: u8 = 1;
 const FLAG_CREDITS: u8 = 1;
 const FLAG_CHECKSUM: u8 = 2;
+/// Where in the flags the number of reads and atomics stands.
+const RD_ATOMIC_SHIFT: u32 = 2;
+/// The most reads and atomics that a hello can say.
+pub const MOST_RD_ATOMIC: u8 = u8::MAX >> RD_ATOMIC_SHIFT;
 
 /// What one end tells the other before either connects.
 ///
@@ -51,6 +56,7 @@ const FLAG_CHECKSUM: u8 = 2;
 ///     header_room_bytes: 0,
 ///     checksum: Checksum::Off,
 ///     credits: CreditMode::Off,
+///     max_rd_atomic: 0,
 ///     recv_depth: 32,
 ///     first_sequence: Sequence::new(0xFFFF_FFFE),
 ///     nonce: 0,
@@ -78,6 +84,9 @@ pub struct Hello {
     pub checksum: Checksum,
     /// Whether the link carries credits.
     pub credits: CreditMode,
+    /// Reads and atomics that this end can have under way, as initiator and as responder: at most [`MOST_RD_ATOMIC`], and 0 but for a
+    /// reliable queue pair without frames.
+    pub max_rd_atomic: u8,
     /// Receives that this end keeps posted.
     pub recv_depth: u32,
     /// The number of the first message that this end will send.
@@ -167,6 +176,9 @@ impl Hello {
         if self.checksum == Checksum::Crc32c {
             flags |= FLAG_CHECKSUM;
         }
+        if is_one_sided(self.service, self.frame_bytes) {
+            flags |= self.max_rd_atomic.min(MOST_RD_ATOMIC) << RD_ATOMIC_SHIFT;
+        }
         head[..4].copy_from_slice(&MAGIC);
         head[4] = VERSION;
         head[5] = service_code(self.service);
@@ -217,25 +229,33 @@ impl Hello {
             return Err(HelloError::Mtu { got: mtu });
         }
         let carrier = carrier_of(carrier).ok_or(HelloError::Carrier { got: carrier })?;
-        if flags & !(FLAG_CREDITS | FLAG_CHECKSUM) != 0 {
+        let [h0, h1, f0, f1, f2, f3, r0, r1, r2, r3, s0, s1, s2, s3, nonce @ ..] = rest;
+        let frame_bytes = u32::from_be_bytes([f0, f1, f2, f3]);
+        let max_rd_atomic = flags >> RD_ATOMIC_SHIFT;
+        if max_rd_atomic != 0 && !is_one_sided(service, frame_bytes) {
             return Err(HelloError::ReservedBits { byte: 9, got: flags });
         }
-        let [h0, h1, f0, f1, f2, f3, r0, r1, r2, r3, s0, s1, s2, s3, nonce @ ..] = rest;
         Ok(Self {
             destination: Destination::decode(destination).map_err(HelloError::Destination)?,
             service,
             link_layer: LinkLayer(link_layer),
             path_mtu,
-            frame_bytes: u32::from_be_bytes([f0, f1, f2, f3]),
+            frame_bytes,
             carrier,
             header_room_bytes: u16::from_be_bytes([h0, h1]),
             checksum: if flags & FLAG_CHECKSUM == 0 { Checksum::Off } else { Checksum::Crc32c },
             credits: if flags & FLAG_CREDITS == 0 { CreditMode::Off } else { CreditMode::On },
+            max_rd_atomic,
             recv_depth: u32::from_be_bytes([r0, r1, r2, r3]),
             first_sequence: Sequence::new(u32::from_be_bytes([s0, s1, s2, s3])),
             nonce: u64::from_be_bytes(nonce),
         })
     }
+}
+
+/// Whether it is for one-sided operations: reliable, and without frames.
+const fn is_one_sided(service: Service, frame_bytes: u32) -> bool {
+    matches!(service, Service::Rc) && frame_bytes == 0
 }
 
 const fn service_code(service: Service) -> u8 {

@@ -41,6 +41,7 @@ fn hello() -> Hello {
         frame_bytes: 4096,
         carrier: CarrierKind::Header,
         header_room_bytes: 64,
+        max_rd_atomic: 0,
         checksum: Checksum::Crc32c,
         credits: CreditMode::Off,
         recv_depth: QueuePairConfig::jaccl().recv_depth,

@@ -31,6 +31,7 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
             header_room_bytes: C::ROOM_BYTES as u16,
             checksum: self.link.checksum(),
             credits: self.link.credit_mode(),
+            max_rd_atomic: 0,
             recv_depth: self.link.recv_depth(),
             first_sequence: self.first_sequence,
             nonce,

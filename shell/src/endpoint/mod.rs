@@ -17,7 +17,7 @@ mod error;
 mod frames;
 mod message;
 mod posting;
-mod teardown;
+pub(crate) mod teardown;
 
 use std::sync::Arc;
 
@@ -422,7 +422,7 @@ fn depth_to_ask(rules: &LinkRules, frames: usize, frame_bytes: u32) -> u32 {
 }
 
 /// Bits that nobody can guess: the seed of the standard library's hash maps.
-fn random_bits() -> u32 {
+pub(crate) fn random_bits() -> u32 {
     use std::hash::{BuildHasher, Hasher};
     std::collections::hash_map::RandomState::new().build_hasher().finish() as u32
 }

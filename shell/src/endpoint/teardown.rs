@@ -40,42 +40,42 @@ impl Teardown {
 
 /// The objects of one endpoint.
 #[derive(Debug)]
-pub(super) struct Plumbing {
-    pub(super) region: Option<MemoryRegion>,
-    pub(super) queue_pair: Option<QueuePair>,
-    pub(super) queue: Option<CompletionQueue>,
-    pub(super) channel: Option<Arc<CompletionChannel>>,
-    pub(super) domain: Option<Arc<ProtectionDomain>>,
-    pub(super) context: Option<Arc<DeviceContext>>,
-    pub(super) device: Arc<str>,
+pub(crate) struct Plumbing {
+    pub(crate) region: Option<MemoryRegion>,
+    pub(crate) queue_pair: Option<QueuePair>,
+    pub(crate) queue: Option<CompletionQueue>,
+    pub(crate) channel: Option<Arc<CompletionChannel>>,
+    pub(crate) domain: Option<Arc<ProtectionDomain>>,
+    pub(crate) context: Option<Arc<DeviceContext>>,
+    pub(crate) device: Arc<str>,
     /// What became of a queue pair that was destroyed before the endpoint's end.
-    pub(super) abandoned: Option<Result<(), CallError>>,
+    pub(crate) abandoned: Option<Result<(), CallError>>,
 }
 
 impl Plumbing {
     /// That this process made it all.
-    pub(super) fn check_process(&self) -> Result<(), Error> {
+    pub(crate) fn check_process(&self) -> Result<(), Error> {
         self.context.as_ref().map_or(Ok(()), |context| context.check_process())
     }
 
     /// Whether the queue pair is known to be gone, and all that it had with it.
-    pub(super) fn is_abandoned(&self) -> bool {
+    pub(crate) fn is_abandoned(&self) -> bool {
         self.abandoned == Some(Ok(()))
     }
 
     /// Asks for an event at the next completion.
-    pub(super) fn arm(&mut self) -> Result<(), Error> {
+    pub(crate) fn arm(&mut self) -> Result<(), Error> {
         self.queue.as_mut().map_or(Ok(()), |queue| queue.arm(Notify::Any))
     }
 
     /// Sleeps until an event comes, at most `limit`.
-    pub(super) fn sleep(&self, limit: Duration) -> Result<(), Error> {
+    pub(crate) fn sleep(&self, limit: Duration) -> Result<(), Error> {
         self.channel.as_ref().map_or(Ok(()), |channel| channel.wait(limit).map(drop))
     }
 
     /// Takes everything down that is there. `drain` ends what the queue pair has outstanding; it is asked only when there
     /// is a queue pair.
-    pub(super) fn take_down(
+    pub(crate) fn take_down(
         &mut self,
         drain: impl FnOnce(&mut QueuePair, &mut CompletionQueue) -> Option<Result<(), String>>,
     ) -> Teardown {
@@ -123,7 +123,7 @@ impl Plumbing {
 
     /// Destroys a queue pair that must not be used again. Work that it had ends with it. What became of it is told with the
     /// teardown.
-    pub(super) fn abandon_queue_pair(&mut self) {
+    pub(crate) fn abandon_queue_pair(&mut self) {
         let Some(queue_pair) = self.queue_pair.take() else { return };
         let ours = self.check_process().is_ok();
         let destroyed = queue_pair.destroy();
@@ -149,7 +149,7 @@ impl Plumbing {
 }
 
 /// Reports what a drop could not do.
-pub(super) fn report_failures(done: &Teardown, device: &Arc<str>, qp_num: u32) {
+pub(crate) fn report_failures(done: &Teardown, device: &Arc<str>, qp_num: u32) {
     if let Some(reason) = &done.not_drained {
         report(&DropFailure::Quiesce { device: Arc::clone(device), qp_num, reason: reason.clone() });
     }
@@ -160,7 +160,7 @@ pub(super) fn report_failures(done: &Teardown, device: &Arc<str>, qp_num: u32) {
 
 /// The outcome of an explicit close: what happened, or the first call that was refused. An error has room for one call only:
 /// whatever else could not be done is reported as a drop would.
-pub(super) fn outcome(mut done: Teardown, device: &Arc<str>, qp_num: u32) -> Result<Teardown, Error> {
+pub(crate) fn outcome(mut done: Teardown, device: &Arc<str>, qp_num: u32) -> Result<Teardown, Error> {
     let Some(first) = done.steps.iter().position(|(_, outcome)| outcome.is_err()) else { return Ok(done) };
     let (_, refused) = done.steps.remove(first);
     report_failures(&done, device, qp_num);

@@ -228,6 +228,12 @@ impl SoftDevice {
         self.on_first_port(|port| port.active_mtu = mtu)
     }
 
+    /// Sets the largest message of its first port, bytes.
+    #[must_use]
+    pub fn max_message_bytes(self, max_message_bytes: u32) -> Self {
+        self.on_first_port(|port| port.max_message_bytes = max_message_bytes)
+    }
+
     /// Replaces all its ports.
     #[must_use]
     pub fn ports(mut self, ports: Vec<SoftPort>) -> Self {

@@ -8,9 +8,12 @@
 mod credits;
 mod endpoints;
 mod leaving;
+mod one_sided;
 #[path = "../it/own_process.rs"]
 mod own_process;
 mod picking;
+#[path = "../it/one_sided_scene.rs"]
+mod scene;
 mod sleeping;
 mod standin;
 mod standin_cases;
@@ -28,13 +31,15 @@ fn main() -> ExitCode {
     let system = World::system().map(drop).map_err(told("no RDMA device"));
     let compiler = standin::compiler().map_err(told("no C compiler"));
     let mut trials = Vec::new();
-    let cases = endpoints::cases().into_iter().chain(credits::cases()).chain(leaving::cases()).chain(sleeping::cases());
-    for (name, case) in cases {
+    let of_endpoints = endpoints::cases().into_iter().chain(credits::cases()).chain(leaving::cases());
+    let of_endpoints = of_endpoints.chain(sleeping::cases()).map(|(name, case)| ("endpoints", name, case));
+    let of_one_sided = one_sided::cases().into_iter().map(|(name, case)| ("one_sided", name, case));
+    for (group, name, case) in of_endpoints.chain(of_one_sided) {
         for mode in modes() {
-            trials.push(trial(&label("endpoints", &mode, name), &Ok(()), move || on(&World::soft(mode), case)));
+            trials.push(trial(&label(group, &mode, name), &Ok(()), move || on(&World::soft(mode), case)));
         }
         let on_system = move || on(&World::system().expect("it was there at the start"), case);
-        trials.push(trial(&format!("endpoints::system::{name}"), &system, on_system));
+        trials.push(trial(&format!("{group}::system::{name}"), &system, on_system));
     }
     trials.extend(picking::cases().into_iter().map(|case| {
         let needs = if case.needs_device { &system } else { &Ok(()) };

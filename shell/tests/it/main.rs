@@ -16,10 +16,13 @@ mod life;
 mod listing;
 mod local_memory;
 mod named_errors;
+mod one_sided;
 mod own_process;
 mod processes;
 mod provider_answers;
 mod regions;
+#[path = "one_sided_scene.rs"]
+mod scene;
 mod soft;
 mod static_frames;
 mod teardown_orders;

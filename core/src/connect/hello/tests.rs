@@ -20,6 +20,7 @@ pub(crate) fn example() -> Hello {
         header_room_bytes: 64,
         checksum: Checksum::Crc32c,
         credits: CreditMode::On,
+        max_rd_atomic: 0,
         recv_depth: 32,
         first_sequence: Sequence::new(0xfedc_ba98),
         nonce: 0x1122_3344_5566_7788,
@@ -35,9 +36,13 @@ pub(crate) fn any_hello() -> impl Strategy<Value = Hello> {
         let (reliable, link_layer, mtu, carrier, checksum, credits) = what;
         let (header_room_bytes, frame_bytes, recv_depth, first, nonce) = numbers;
         let (lid, qp_num, psn, gid) = place;
+        let service = if reliable { Service::Rc } else { Service::Uc };
+        // One in eight is for one-sided operations.
+        let frame_bytes = if nonce % 8 == 0 { 0 } else { frame_bytes };
+        let max_rd_atomic = if is_one_sided(service, frame_bytes) { lid as u8 & MOST_RD_ATOMIC } else { 0 };
         Hello {
             destination: Destination { lid, qp_num, psn: Psn::from_low_bits(psn), gid: Gid::new(gid) },
-            service: if reliable { Service::Rc } else { Service::Uc },
+            service,
             link_layer: LinkLayer(link_layer),
             path_mtu: Mtu(mtu),
             frame_bytes,
@@ -45,6 +50,7 @@ pub(crate) fn any_hello() -> impl Strategy<Value = Hello> {
             header_room_bytes,
             checksum: if checksum { Checksum::Crc32c } else { Checksum::Off },
             credits: if credits { CreditMode::On } else { CreditMode::Off },
+            max_rd_atomic,
             recv_depth,
             first_sequence: Sequence::new(first),
             nonce,
@@ -131,6 +137,23 @@ fn every_value_of_every_coded_byte_is_known_or_refused_by_its_name() {
         assert_eq!(with(7).err(), (!(1..=5).contains(&value)).then_some(HelloError::Mtu { got: value }));
         assert_eq!(with(8).err(), (!(1..=3).contains(&value)).then_some(HelloError::Carrier { got: value }));
         assert_eq!(with(9).err(), (value > 3).then_some(HelloError::ReservedBits { byte: 9, got: value }));
+    }
+}
+
+#[test]
+fn only_a_reliable_end_without_frames_says_how_many_reads_it_has_room_for() {
+    let one_sided = Hello { frame_bytes: 0, max_rd_atomic: 16, ..example() };
+    assert_eq!(one_sided.encode()[9], 16 << 2 | 3);
+    for max_rd_atomic in 0..=MOST_RD_ATOMIC {
+        let hello = Hello { max_rd_atomic, ..one_sided };
+        assert_eq!(Hello::decode(&hello.encode()), Ok(hello));
+        let mut wire = hello.encode();
+        wire[5] = 1;
+        let reserved = (max_rd_atomic != 0).then_some(HelloError::ReservedBits { byte: 9, got: wire[9] });
+        assert_eq!(Hello::decode(&wire).err(), reserved, "unreliable");
+        wire = hello.encode();
+        wire[15] = 1;
+        assert_eq!(Hello::decode(&wire).err(), reserved, "with frames");
     }
 }
 

@@ -1,0 +1,169 @@
+//! How a queue pair for one-sided operations connects: as an endpoint does, with a hello of its own.
+//!
+//! A hello with frames of 0 bytes is one of these, so that no endpoint of messages connects to it. It says how many reads and
+//! atomics this end can have under way; the lower number is agreed on.
+
+use std::sync::Arc;
+
+use bareverbs_core::connect::{Agreement, ConnectParams, CreditMode, Destination, Hello, Transition};
+use bareverbs_core::link::{CarrierKind, Checksum};
+use bareverbs_core::verbs::{Gid, Mtu};
+
+use crate::endpoint::random_bits;
+use crate::errno;
+use crate::error::Error;
+use crate::exchange::Connect;
+use crate::objects::{DeviceContext, QueuePair, gid};
+use crate::one_sided::{Stage, Transfers, posting};
+
+impl<const N: usize> Transfers<N> {
+    /// What the other end must know to connect.
+    pub fn destination(&self) -> Destination {
+        let gid = self.gid.map_or(Gid::ZERO, |found| found.gid);
+        Destination { lid: self.port.lid(), qp_num: self.qp_num, psn: self.psn, gid }
+    }
+
+    /// The path MTU that this end can have; both ends take the lower.
+    pub fn path_mtu(&self) -> Mtu {
+        self.config.queue_pair.path_mtu_on(self.port.active_mtu())
+    }
+
+    /// Reads and atomics that this end can have under way, as initiator and as responder; both ends take the lower number.
+    pub fn max_rd_atomic(&self) -> u8 {
+        self.limits.max_rd_atomic
+    }
+
+    /// Connects to the other end: RTR, receives posted, RTS. What both ends must have alike was compared by the caller.
+    ///
+    /// As [`Endpoint::connect`](crate::endpoint::Endpoint::connect) the GID is read again, and when a step fails the queue pair is
+    /// destroyed.
+    ///
+    /// # Errors
+    /// [`Error`] of the step that failed; [`Error::State`] if it was connected before.
+    pub fn connect(&mut self, remote: &Destination, path_mtu: Mtu, max_rd_atomic: u8) -> Result<(), Error> {
+        if self.stage != Stage::Fresh {
+            let device = Arc::clone(&self.plumbing.device);
+            return Err(Error::State { device, what: "it was connected before: make a new queue pair" });
+        }
+        self.limits.max_rd_atomic = self.limits.max_rd_atomic.min(max_rd_atomic);
+        let connected = self.try_connect(remote, path_mtu);
+        match connected {
+            Ok(()) => self.stage = Stage::Connected,
+            Err(_) => self.abandon(),
+        }
+        connected
+    }
+
+    /// Ends it for good: the queue pair is destroyed, views in use are given back, and every later call says that it is not
+    /// connected. What else there is goes when this value is closed or dropped.
+    pub fn abandon(&mut self) {
+        // First, so that nothing is called on the queue pair from here on.
+        self.stage = Stage::Failed;
+        self.plumbing.abandon_queue_pair();
+        // Where it could not be destroyed, or not by this process, views stay in use; the teardown tells of that.
+        if self.plumbing.is_abandoned() {
+            self.held.give_back_all();
+        }
+    }
+
+    fn try_connect(&mut self, remote: &Destination, path_mtu: Mtu) -> Result<(), Error> {
+        self.check_gid()?;
+        let mut config = self.config.queue_pair;
+        config.max_rd_atomic = self.limits.max_rd_atomic;
+        let params = ConnectParams {
+            config,
+            link_layer: self.port.link_layer(),
+            path_mtu,
+            psn: self.psn,
+            sgid_index: self.gid.map(|found| found.index),
+            remote: *remote,
+        };
+        let to_rtr = Transition::to_rtr(&params).map_err(Error::Route)?;
+        self.queue_pair()?.modify(&to_rtr)?;
+        self.check_gid()?;
+        self.post_first_receives()?;
+        self.queue_pair()?.modify(&Transition::to_rts(&params))
+    }
+
+    fn post_first_receives(&mut self) -> Result<(), Error> {
+        for _ in 0..self.recv_depth {
+            let none =
+                || Error::State { device: Arc::clone(&self.plumbing.device), what: "request numbers are used up" };
+            let wr_id = self.books.next_receive().ok_or_else(none)?;
+            errno::clear();
+            if let Err(refused) = posting::post_receive(&mut self.calls, wr_id) {
+                let errno = errno::of_return(refused.raw());
+                return Err(self.context()?.call_error("ibv_post_recv", errno, Some(self.port.number)).into());
+            }
+            self.books.receive_posted();
+        }
+        Ok(())
+    }
+
+    /// That the GID published is still at its index.
+    fn check_gid(&self) -> Result<(), Error> {
+        let Some(published) = self.gid else { return Ok(()) };
+        let context = self.context()?;
+        context.check_use()?;
+        match gid::read(context, self.port.number, published.index) {
+            Some(now) if now.gid == published.gid => Ok(()),
+            _ => Err(Error::GidChanged { device: Arc::clone(&self.plumbing.device), index: published.index }),
+        }
+    }
+
+    fn queue_pair(&mut self) -> Result<&mut QueuePair, Error> {
+        let device = &self.plumbing.device;
+        let gone = || Error::State { device: Arc::clone(device), what: "its queue pair is gone" };
+        self.plumbing.queue_pair.as_mut().ok_or_else(gone)
+    }
+
+    fn context(&self) -> Result<&Arc<DeviceContext>, Error> {
+        let device = &self.plumbing.device;
+        let gone = || Error::State { device: Arc::clone(device), what: "its device is closed" };
+        self.plumbing.context.as_ref().ok_or_else(gone)
+    }
+}
+
+impl<const N: usize> Connect for Transfers<N> {
+    fn peer(&self) -> &Arc<str> {
+        Transfers::peer(self)
+    }
+
+    fn hello(&self, nonce: u64) -> Hello {
+        Hello {
+            destination: self.destination(),
+            service: self.config.queue_pair.service,
+            link_layer: self.port.link_layer(),
+            path_mtu: self.path_mtu(),
+            frame_bytes: 0,
+            carrier: CarrierKind::Raw,
+            header_room_bytes: 0,
+            checksum: Checksum::Off,
+            credits: CreditMode::Off,
+            max_rd_atomic: self.limits.max_rd_atomic,
+            recv_depth: self.recv_depth,
+            first_sequence: bareverbs_core::link::Sequence::new(random_bits()),
+            nonce,
+        }
+    }
+
+    fn connect_as_agreed(&mut self, agreement: &Agreement) -> Result<(), Error> {
+        self.connect(&agreement.remote, agreement.path_mtu, agreement.max_rd_atomic)
+    }
+
+    fn abandon(&mut self) {
+        Transfers::abandon(self);
+    }
+}
+
+/// Connects two queue pairs of one process to each other: the lower path MTU and the lower number of reads win.
+///
+/// # Errors
+/// As [`Transfers::connect`].
+pub fn connect_pair<const A: usize, const B: usize>(a: &mut Transfers<A>, b: &mut Transfers<B>) -> Result<(), Error> {
+    let path_mtu = a.path_mtu().min(b.path_mtu());
+    let reads = a.max_rd_atomic().min(b.max_rd_atomic());
+    let (to_a, to_b) = (a.destination(), b.destination());
+    a.connect(&to_b, path_mtu, reads)?;
+    b.connect(&to_a, path_mtu, reads)
+}

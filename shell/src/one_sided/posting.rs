@@ -1,0 +1,79 @@
+//! An operation's requests, built and posted one by one; receives without memory; markers.
+//!
+//! # Safety
+//!
+//! This file guarantees that a request names no memory but its plan's local view, within its bounds.
+#![allow(unsafe_code)]
+
+use bareverbs_core::link::{Direction, WorkId};
+use bareverbs_core::one_sided::{Operation, Part, Plan, Start};
+use bareverbs_core::verbs::inline_calls::{PostError, QueuePairCalls};
+use bareverbs_core::verbs::work_request::{AtomicTarget, RdmaTarget, SendTarget};
+use bareverbs_core::verbs::{Be32, RecvWr, SendFlags, SendWr, Sge, WrOpcode};
+
+/// How a post failed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NotPosted {
+    /// Whether it is known that no request of the operation was accepted.
+    pub(super) nothing_accepted: bool,
+    pub(super) error: PostError,
+}
+
+/// Posts all requests of an operation; of those, the last is signalled.
+///
+/// # Safety
+/// The local view that the plan was made of stays registered, and its memory mapped and free of Rust references, until the last
+/// of its requests has completed or the queue pair was destroyed.
+pub(super) unsafe fn post(calls: &mut QueuePairCalls, plan: &Plan, start: &Start) -> Result<(), NotPosted> {
+    let mut n = 0;
+    while let Some(part) = plan.part(n) {
+        let mut entry = Sge { addr: part.local_addr, length: part.len_bytes, lkey: plan.lkey() };
+        let mut request = request(plan, &part, start.wr_id(n));
+        request.sg_list = &raw mut entry;
+        // SAFETY: 1: request and entry are locals of this call, and the request is alone in its chain. 2: the entry lies within
+        // the plan's local view, which is this function's own duty.
+        let posted = unsafe { calls.post_send(&raw mut request) };
+        posted.map_err(|error| NotPosted {
+            nothing_accepted: n == 0 && matches!(error, PostError::Refused { .. }),
+            error,
+        })?;
+        n += 1;
+    }
+    Ok(())
+}
+
+fn request(plan: &Plan, part: &Part, wr_id: u64) -> SendWr {
+    let (remote_addr, rkey) = (part.remote_addr, plan.rkey());
+    let rdma = SendTarget { rdma: RdmaTarget { remote_addr, rkey } };
+    let atomic = |compare_add, swap| SendTarget { atomic: AtomicTarget { remote_addr, compare_add, swap, rkey } };
+    let (opcode, immediate, wr) = match plan.operation() {
+        Operation::WriteWithImmediate { immediate } if part.is_last => (WrOpcode::RDMA_WRITE_WITH_IMM, immediate, rdma),
+        Operation::Write | Operation::WriteWithImmediate { .. } => (WrOpcode::RDMA_WRITE, 0, rdma),
+        Operation::Read => (WrOpcode::RDMA_READ, 0, rdma),
+        Operation::FetchAdd { add } => (WrOpcode::ATOMIC_FETCH_AND_ADD, 0, atomic(add, 0)),
+        Operation::CompareSwap { compare, swap } => (WrOpcode::ATOMIC_CMP_AND_SWP, 0, atomic(compare, swap)),
+    };
+    let send_flags = if part.is_last { SendFlags::SIGNALED } else { SendFlags::empty() };
+    SendWr { wr_id, num_sge: 1, opcode, send_flags, imm_data: Be32::new(immediate), wr, ..SendWr::EMPTY }
+}
+
+/// Posts a receive that names no memory.
+pub(super) fn post_receive(calls: &mut QueuePairCalls, wr_id: u64) -> Result<(), PostError> {
+    let mut request = RecvWr { wr_id, ..RecvWr::EMPTY };
+    // SAFETY: 1: a local of this call, alone in its chain. 2: it has no entry, so it names no memory.
+    unsafe { calls.post_recv(&raw mut request) }
+}
+
+/// Posts a queue's teardown marker.
+pub(super) fn post_marker(calls: &mut QueuePairCalls, direction: Direction) -> Result<(), PostError> {
+    let wr_id = WorkId::marker_of(direction).raw();
+    match direction {
+        Direction::Send => {
+            let (opcode, send_flags) = (WrOpcode::SEND, SendFlags::SIGNALED);
+            let mut marker = SendWr { wr_id, opcode, send_flags, ..SendWr::EMPTY };
+            // SAFETY: 1: a local of this call, alone in its chain. 2: it has no entry, so it names no memory.
+            unsafe { calls.post_send(&raw mut marker) }
+        }
+        Direction::Receive => post_receive(calls, wr_id),
+    }
+}
