@@ -224,6 +224,8 @@ pub enum Error {
         /// The device.
         device: Arc<str>,
     },
+    /// A completion queue's poll failed: completions were lost.
+    Poll(bareverbs_core::verbs::inline_calls::PollError),
     /// The message link could not be set up.
     Link(bareverbs_core::link::LinkSetupError),
     /// What the other end posts makes no link with credits.
@@ -276,6 +278,7 @@ impl fmt::Display for Error {
                 write!(f, "device {device}: the GID at index {index} changed while connecting: connect again")
             }
             Self::Route(error) => error.fmt(f),
+            Self::Poll(error) => error.fmt(f),
             Self::Size { what, got } => write!(f, "{what} of {got} is not possible"),
             Self::Granted { device, what, asked, granted } => write!(
                 f,

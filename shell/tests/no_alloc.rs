@@ -16,9 +16,10 @@ use std::time::{Duration, Instant};
 
 use bareverbs_core::connect::{HELLO_BYTES, Hello, Step};
 use bareverbs_core::link::{Carrier, Checksum, Header, Immediate, Raw, SendError};
-use bareverbs_shell::endpoint::{Endpoint, EndpointErrorKind, Event, Frames};
+use bareverbs_core::verbs::PortState;
+use bareverbs_shell::endpoint::{Endpoint, EndpointErrorKind, Event, Frames, Waking};
 use bareverbs_shell::exchange::{self, ExchangeErrorKind, Listener, Terms};
-use bareverbs_shell::memory::{Backend, HostDomain, LocalMemory, OwnedBytes};
+use bareverbs_shell::memory::{AccessLock, Backend, HostDomain, LocalMemory, OwnedBytes};
 use bareverbs_shell::objects::ProtectionDomain;
 use bareverbs_shell::soft::{Mode, Record, SoftConfig};
 use bareverbs_shell::wait::{Relax, Wait};
@@ -127,8 +128,8 @@ fn take<C: Carrier>(end: &mut Endpoint<C, 8, 8>, wait: Option<&Wait<'_>>) -> u64
     came
 }
 
-fn run<C: Carrier>(world: &World, carrier: C) {
-    let (mut a, mut b) = world.pair::<C, 8, 8>(carrier, &config());
+fn run<C: Carrier>(world: &World, carrier: C, waking: Waking) {
+    let (mut a, mut b) = world.pair::<C, 8, 8>(carrier, &config().waking(waking));
     let began = Instant::now();
     let counted = allocations(|| {
         let (mut sent, mut taken) = ([0; 2], [0; 2]);
@@ -148,10 +149,12 @@ fn run<C: Carrier>(world: &World, carrier: C) {
 }
 
 fn every_carrier(world: &World) {
-    run(world, Immediate);
-    run(world, Header::<64>::default());
-    run(world, Header::<64> { checksum: Checksum::Crc32c });
-    run(world, Raw);
+    for waking in [Waking::Polling, Waking::Events] {
+        run(world, Immediate, waking);
+        run(world, Header::<64>::default(), waking);
+        run(world, Header::<64> { checksum: Checksum::Crc32c }, waking);
+        run(world, Raw, waking);
+    }
 }
 
 #[test]
@@ -163,6 +166,52 @@ fn the_counter_sees_an_allocation() {
 #[test]
 fn post_poll_and_wait_allocate_nothing_on_the_software_fabric() {
     every_carrier(&World::of_config(SoftConfig::default().mode(Mode::Prompt).record(Record::Off), "soft"));
+}
+
+#[test]
+fn uncontended_locks_allocate_nothing_in_any_mode() {
+    let (lock, time) = (AccessLock::new(), Duration::from_secs(1));
+    let pairs = || {
+        for _ in 0..100 {
+            drop(lock.read());
+            drop(lock.try_read());
+            drop(lock.read_timeout(time));
+            drop((lock.read(), lock.read(), lock.read_recursive(), lock.try_read_recursive()));
+            drop(lock.disjoint());
+            drop(lock.try_disjoint());
+            drop((lock.disjoint_timeout(time), lock.disjoint()));
+            drop(lock.try_exclusive());
+            drop(lock.exclusive_timeout(time));
+            drop((lock.exclusive(), lock.try_read(), lock.try_disjoint(), lock.try_exclusive()));
+        }
+    };
+    // From the first on: nothing is set up for a thread that does not wait.
+    assert_eq!(allocations(pairs), 0);
+}
+
+#[test]
+fn a_wait_that_sleeps_and_hears_of_the_device_allocates_nothing() {
+    let world = World::of_config(SoftConfig::default().record(Record::Bounded(10_000)), "soft");
+    let soft = world.soft.as_ref().expect("a software fabric");
+    let (mut a, mut b) = world.pair::<_, 8, 8>(Immediate, &config().waking(Waking::Events));
+    let armed = || soft.record().iter().filter(|call| call.symbol == "ibv_req_notify_cq").count();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let began = Instant::now();
+            // Asleep for the first time, and again after what wakes it: the port comes and goes, of no concern to it.
+            for (round, state) in [(1, PortState::DOWN), (2, PortState::ACTIVE)] {
+                while armed() < round {
+                    assert!(began.elapsed() < PATIENCE, "it does not go to sleep");
+                    std::thread::yield_now();
+                }
+                soft.set_port_state("soft0", 1, state);
+            }
+            std::thread::sleep(Duration::from_millis(20));
+            a.send(1, |_| ()).expect("a healthy link");
+        });
+        let counted = allocations(|| assert_eq!(b.wait(&patiently(), |_| ()), Ok(1)));
+        assert_eq!(counted, 0);
+    });
 }
 
 #[test]

@@ -2,13 +2,16 @@
 
 use bareverbs_core::range::AddressRange;
 use bareverbs_core::segments::{
-    Alignment, Chunk, ChunkError, ChunkLimits, Chunks, InsertError, LimitsError, LocateError, Located, Ordinal,
-    ResizeError, Row, SegmentKey, SegmentTable, Window, WindowLimits, Windows, chunks, windows,
+    Alignment, BoundSegment, Chunk, ChunkError, ChunkLimits, Chunks, Decision, IdentityCheck, InsertError, LimitsError,
+    LocateError, Located, Ordinal, Plan, PlanError, ResizeError, Row, Scan, SegmentKey, SegmentTable, StalePlan, Terms,
+    Window, WindowLimits, Windows, chunks, reconcile, windows,
 };
 
 use crate::exported;
 
 type Table = SegmentTable<u32, 4096>;
+type Segment = BoundSegment<u64, 8, 160>;
+type SegmentPlan = Plan<8, 160>;
 
 exported! {
     fn proof_limits(alignment_bytes: u32, max_bytes: u64) -> Result<ChunkLimits, LimitsError> {
@@ -54,6 +57,41 @@ exported! {
 
     fn proof_window_locate(windows: &Windows, asked: &AddressRange) -> Result<Located, LocateError> {
         windows.locate(*asked)
+    }
+
+    fn proof_plan_bind(range: &AddressRange, limits: &WindowLimits) -> Result<SegmentPlan, PlanError> {
+        Segment::plan_bind(*range, *limits)
+    }
+
+    fn proof_plan_growth(segment: &Segment, to: &AddressRange) -> Result<Option<SegmentPlan>, PlanError> {
+        segment.plan_growth(*to)
+    }
+
+    fn proof_plan_walk(plan: &SegmentPlan) -> (u64, u32, u64) {
+        let registers = plan.to_register().map(|range| range.len_bytes()).fold(0, u64::wrapping_add);
+        let released = plan.released_parts().fold(0, u32::wrapping_add);
+        let parts = plan.fresh_windows().flat_map(|window| window.parts());
+        (registers, released, parts.map(|part| part.range.len_bytes()).fold(0, u64::wrapping_add))
+    }
+
+    fn proof_grow(segment: &mut Segment, plan: &SegmentPlan, identity: u64) -> Result<(), StalePlan> {
+        segment.grow(plan.clone(), identity)
+    }
+
+    fn proof_locate(segment: &Segment, asked: &AddressRange) -> Result<Located, LocateError> {
+        segment.locate(*asked)
+    }
+
+    fn proof_split(segment: &Segment, asked: &AddressRange) -> Result<u64, LocateError> {
+        Ok(segment.split(*asked)?.map(|piece| piece.len_bytes).fold(0, u64::wrapping_add))
+    }
+
+    fn proof_reconcile(table: &Table, scan: &Scan<'_>, terms: &Terms<'_>, valid: u32) -> (u32, u64) {
+        let ask = |row: &Row<u32>| if row.value == valid { IdentityCheck::Holds } else { IdentityCheck::Changed };
+        let mut decisions = reconcile(table, *scan, *terms, ask);
+        let before = decisions.drops().fold(0, |sum, key| sum ^ key.base);
+        let drops = decisions.by_ref().filter(|decision| matches!(decision, Decision::Drop { .. })).count();
+        (drops as u32, before)
     }
 
     fn proof_look_up(table: &Table, asked: &AddressRange) -> Option<u32> {

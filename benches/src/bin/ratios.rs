@@ -65,9 +65,13 @@ fn collect(processes: u32, words: &[String]) -> Result<BTreeMap<usize, Vec<Pair>
     Ok(pairs)
 }
 
-/// One line for each row: medians over the processes, and how far their ratios lie apart.
+/// One line for each row: medians over the processes of each one's lower quartile of times and median of ratios, and how far
+/// their ratios lie apart.
 fn print(pairs: &BTreeMap<usize, Vec<Pair>>) {
-    println!("{:<58} {:>9} {:>9} {:>7}  {:<14} {:>8}", "times", "ours", "baseline", "ratio", "of processes", "at most");
+    println!(
+        "{:<58} {:>9} {:>9} {:>7}  {:<14} {:>8}",
+        "times (lower quartiles; the ratio is a median)", "ours", "baseline", "ratio", "of processes", "at most"
+    );
     for (&row, pairs) in pairs {
         let Some(Row { what, bar, .. }) = ROWS.get(row) else { continue };
         let median = |of: fn(&Pair) -> f64| quantile(pairs.iter().map(of), 2);

@@ -22,8 +22,13 @@
 //! - The slot of an exclusive waiter that was called lies right behind the ring's end (the head is the slot after it), so it
 //!   is not given again before another batch is called, and until then its waiter holds the lock.
 //!
-//! A batch stays where its first member stood, also when that one gives up while others of it wait. A slot given up while
-//! others wait behind it comes free again only as the head passes it.
+//! # The head
+//!
+//! A batch stays where its first member stood, also when that one gives up while others of it wait. An exclusive waiter stands
+//! in its slot until it is called, since it knows itself by that; so a slot that another gives up before it stays a gap in the
+//! ring. Gaps behind all that wait are free at once; those before all that wait, with the next call: it moves the head up to
+//! the nearest that still stands (a call of an exclusive waiter, to the slot behind its own, which must not be given again
+//! yet). So no gap outlives the calls of those that stand around it, whether anybody waits exclusively or not.
 
 use super::mode::{Mode, Phase, Waiting};
 use super::state::State;
@@ -40,7 +45,8 @@ const DISJOINT_FIRST: u32 = 1 << 31;
 /// The most readers, and the most disjoint writers, that can stand in a line; those beyond spin until a place is free.
 pub const MAX_SHARED_PLACES: u32 = (1 << (TURN_SHIFT - COUNT_SHIFT)) - 1;
 
-/// The most exclusive waiters that can stand in a line; those beyond spin until a place is free.
+/// The most exclusive waiters that can stand in a line; those beyond spin until a place is free. One that has given up counts
+/// as long as others stand before and behind it, and, where it stood first, until the next call.
 pub const MAX_EXCLUSIVE_PLACES: u32 = SLOTS - 1;
 
 /// What a line's word says.
@@ -189,13 +195,23 @@ impl Line {
         }
         let mode = self.first()?;
         if mode.is_shared() {
-            let turned = self.0 ^ (1 << (shift(mode) + TURN_SHIFT));
-            return Some(Call { mode, count: self.count(mode), rest: Line(turned).with_count(mode, 0) });
+            let turned = Line(self.0 ^ (1 << (shift(mode) + TURN_SHIFT))).with_count(mode, 0);
+            // Nobody holds the lock, so whoever was called exclusively before has seen it: no slot is kept for it.
+            return Some(Call {
+                mode,
+                count: self.count(mode),
+                rest: turned.with_head(turned.slot_at(turned.start())),
+            });
         }
         let slot = self.slot_at(self.first_slot_in_use()?);
-        let head = (slot + 1) & SLOT_MASK;
-        let others = self.0 & !(1 << slot) & !(SLOT_MASK << HEAD_SHIFT);
-        Some(Call { mode, count: 1, rest: Line(others | (head << HEAD_SHIFT)) })
+        let others = Line(self.0 & !(1 << slot));
+        Some(Call { mode, count: 1, rest: others.with_head((slot + 1) & SLOT_MASK) })
+    }
+
+    /// The distance of those that stand first; 0 if nobody waits.
+    fn start(self) -> u32 {
+        let batches = [Mode::Read, Mode::Disjoint].map(|mode| self.batch_distance(mode));
+        [self.first_slot_in_use(), batches[0], batches[1]].into_iter().flatten().min().unwrap_or(0)
     }
 
     /// The distance behind all that wait.
@@ -244,6 +260,10 @@ impl Line {
 
     const fn head(self) -> u32 {
         (self.0 >> HEAD_SHIFT) & SLOT_MASK
+    }
+
+    const fn with_head(self, slot: u32) -> Line {
+        Line((self.0 & !(SLOT_MASK << HEAD_SHIFT)) | (slot << HEAD_SHIFT))
     }
 
     const fn turn(self, mode: Mode) -> u32 {

@@ -23,6 +23,16 @@
 //! own phase is the phase in progress, the exclusive waiters registered before it, and at most one phase of each other shared
 //! mode. When a phase ends, all that wait in the next mode enter *together*. The `batch` module's file says why this follows.
 //!
+//! The state is one word in every form: who holds, and whether anybody waits. Who waits, and in what order, is told elsewhere:
+//! a parking form has the system's queue, the spinning form a second word, its [`Line`]. One word cannot be both. Twenty-one
+//! bits count holders, and a line in which each waiter has a place that it can give up takes 32; a longer one would be nodes on
+//! the waiters' stacks, linked by raw pointers, which this crate does without. So places are few ([`MAX_SHARED_PLACES`]
+//! readers, as many disjoint writers, [`MAX_EXCLUSIVE_PLACES`] exclusive ones), and the bound is for those that have one.
+//!
+//! A phase may have more holders than can be counted only by leaked guards. Who *arrives* then is told
+//! [`Full`](AccessRefused::Full); who waits already waits, like everybody in the line, for a phase in progress to end that
+//! never does: use a limit in time where guards may be leaked.
+//!
 //! # Recursion
 //!
 //! A thread that holds a guard and asks for another one in *any* blocking way, except `read_recursive` while it holds a read

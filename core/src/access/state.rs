@@ -170,7 +170,8 @@ impl State {
             _ => return None,
         };
         let limit = if mode.is_shared() { MAX_HOLDERS } else { 1 };
-        if count > limit - running {
+        // Bits that no lock reads can say of more holders than the limit.
+        if count > limit.saturating_sub(running) {
             return None;
         }
         Some(self.plus(mode, count))

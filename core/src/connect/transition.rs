@@ -197,6 +197,19 @@ mod tests {
     }
 
     #[test]
+    fn port_and_pkey_index_are_those_of_the_configuration_in_every_move_that_sets_them() {
+        for (port, pkey_index) in [(1, 0), (2, 0), (2, 3), (255, 0xffff)] {
+            for config in [QueuePairConfig::uc(), QueuePairConfig::rc()] {
+                let params = params(QueuePairConfig { port, pkey_index, ..config }, LinkLayer::ETHERNET);
+                let init = Transition::to_init(&params.config).attr;
+                assert_eq!((init.port_num, init.pkey_index), (port, pkey_index));
+                let rtr = Transition::to_rtr(&params).expect("both GIDs are there").attr;
+                assert_eq!((rtr.ah_attr.port_num, rtr.pkey_index), (port, 0), "the index is not set again");
+            }
+        }
+    }
+
+    #[test]
     fn rc_adds_its_own_bits_and_values() {
         let params = params(QueuePairConfig::rc(), LinkLayer::ETHERNET);
         let rtr = Transition::to_rtr(&params).expect("both GIDs are there");

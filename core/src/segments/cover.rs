@@ -47,6 +47,15 @@ impl<const W: usize, const E: usize> Cover<W, E> {
         &self.part_lens
     }
 
+    /// Where all parts are, in order.
+    pub(super) fn part_spans(&self) -> impl Iterator<Item = Span> {
+        self.part_lens.iter().scan(0u64, |end, &len| {
+            let span = Span { offset_bytes: *end, len_bytes: u64::from(len) };
+            *end = end.wrapping_add(span.len_bytes);
+            Some(span)
+        })
+    }
+
     pub(super) fn lens_of(&self, window: &WindowSpan) -> &[u32] {
         let first = window.first_part as usize;
         self.part_lens.get(first..first + window.part_count as usize).unwrap_or(&[])

@@ -7,6 +7,8 @@
 //!
 //! Sizes compare by *level*: the power of two in their number of alignment units.
 
+use core::num::NonZeroU64;
+
 use heapless::Vec;
 
 use super::cover::{Cover, WindowSpan};
@@ -16,11 +18,17 @@ use crate::range::AddressRange;
 
 impl WindowLimits {
     fn max_part_bytes(self) -> u64 {
-        u64::from(self.chunk().max_bytes())
+        self.cell_bytes().get()
+    }
+
+    /// The same, to divide by.
+    fn cell_bytes(self) -> NonZeroU64 {
+        NonZeroU64::from(self.chunk().divisor())
     }
 
     fn level(self, len_bytes: u64) -> u32 {
-        (len_bytes / u64::from(self.chunk().alignment().bytes())).checked_ilog2().unwrap_or(0)
+        // An alignment is a power of two.
+        (len_bytes >> self.chunk().alignment().bytes().trailing_zeros()).checked_ilog2().unwrap_or(0)
     }
 
     /// How many entries the parts of one cell need at most once they are merged: one per level (11 from 2 MiB to 4 GiB - 2
@@ -30,7 +38,8 @@ impl WindowLimits {
     }
 
     fn cells(self, window_len_bytes: u64) -> u64 {
-        window_len_bytes.div_ceil(self.max_part_bytes())
+        let cell = self.cell_bytes();
+        window_len_bytes / cell + u64::from(!window_len_bytes.is_multiple_of(cell.get()))
     }
 
     fn entries(self) -> u64 {
@@ -90,7 +99,7 @@ pub(super) fn grown<const W: usize, const E: usize>(
         cover: draft.cover,
         sources: draft.sources,
         kept_windows: kept as u32,
-        generation: 0,
+        made_for: None,
         old_windows: windows.len() as u32,
         old_parts: old.part_lens().len() as u32,
     })
@@ -143,9 +152,9 @@ impl<const W: usize, const E: usize> Draft<W, E> {
         to_bytes: u64,
         limits: WindowLimits,
     ) -> Result<(), PlanError> {
-        let max_bytes = limits.max_part_bytes();
+        let cell = limits.cell_bytes();
         let end_bytes = limits.growth_end_bytes().min(to_bytes - window.offset_bytes);
-        let new_parts = limits.cells(end_bytes) - window.len_bytes / max_bytes;
+        let new_parts = limits.cells(end_bytes) - window.len_bytes / cell;
         let parts = u64::from(window.part_count) + new_parts;
         let room = (E - self.sources.len().min(E)) as u64;
         let runs_short = parts > limits.budget(end_bytes).min(room);
@@ -160,7 +169,7 @@ impl<const W: usize, const E: usize> Draft<W, E> {
         let mut at_bytes = window.len_bytes;
         while at_bytes < end_bytes {
             // To the end of the cell, or of the window: at most the longest part, which is 32 bits.
-            let part_bytes = (end_bytes - at_bytes).min(max_bytes - at_bytes % max_bytes);
+            let part_bytes = (end_bytes - at_bytes).min(cell.get() - at_bytes % cell);
             self.push(part_bytes as u32, PartSource::Register)?;
             if runs_short {
                 self.carry(limits);
@@ -172,13 +181,12 @@ impl<const W: usize, const E: usize> Draft<W, E> {
 
     /// Merges the last window's last parts for as long as a binary counter would carry, within their cell; all of a full cell.
     fn carry(&mut self, limits: WindowLimits) {
-        let max_bytes = limits.max_part_bytes();
+        let cell = limits.cell_bytes();
         while let (Some(window), [.., lower, upper]) = (self.cover.windows().last(), self.cover.part_lens()) {
             let (lower, upper) = (u64::from(*lower), u64::from(*upper));
             let end_bytes = window.len_bytes;
-            let one_cell =
-                window.part_count >= 2 && (end_bytes - lower - upper) / max_bytes == (end_bytes - 1) / max_bytes;
-            let carries = limits.level(lower) <= limits.level(upper) || end_bytes.is_multiple_of(max_bytes);
+            let one_cell = window.part_count >= 2 && (end_bytes - lower - upper) / cell == (end_bytes - 1) / cell;
+            let carries = limits.level(lower) <= limits.level(upper) || end_bytes.is_multiple_of(cell.get());
             if !(one_cell && carries) {
                 break;
             }

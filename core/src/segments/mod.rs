@@ -30,6 +30,7 @@ mod provider;
 mod reconcile;
 mod scan;
 mod segment;
+mod stale_plan;
 mod table;
 mod windows;
 
@@ -44,6 +45,7 @@ pub use plan::{PartSource, Plan, PlanError, PlannedPart, PlannedWindow};
 pub use provider::{PORT_SPEED_RELEASE, provider_release};
 pub use reconcile::{IdentityCheck, Reconcile, Terms, reconcile};
 pub use scan::{Covers, Scan, ScannedSegment, ServedOrdinals};
-pub use segment::{BoundSegment, StalePlan};
+pub use segment::BoundSegment;
+pub use stale_plan::StalePlan;
 pub use table::{InsertError, Ordinal, ResizeError, Row, SegmentKey, SegmentTable};
 pub use windows::{LengthSum, Window, WindowLimits, Windows, windows};

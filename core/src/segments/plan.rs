@@ -13,6 +13,7 @@ use heapless::Vec;
 
 use super::chunks::ChunkError;
 use super::cover::{Cover, WindowSpan};
+use super::table::Ordinal;
 use super::windows::WindowLimits;
 use crate::range::AddressRange;
 
@@ -76,8 +77,8 @@ pub struct Plan<const W: usize, const E: usize> {
     pub(super) cover: Cover<W, E>,
     pub(super) sources: Vec<PartSource, E>,
     pub(super) kept_windows: u32,
-    /// The generation of the segment that it was made for; 0 for a segment that is not bound yet.
-    pub(super) generation: u64,
+    /// The segment that it was made for; none if it binds one.
+    pub(super) made_for: Option<MadeFor>,
     pub(super) old_windows: u32,
     pub(super) old_parts: u32,
 }
@@ -125,6 +126,24 @@ impl<const W: usize, const E: usize> Plan<W, E> {
         self.kept_windows..self.old_windows
     }
 
+    /// Whether all that it takes over, retires and releases is what `old` has.
+    pub(super) fn was_made_over(&self, old: &Cover<W, E>) -> bool {
+        let kept = self.kept_windows as usize;
+        let same_counts =
+            old.windows().len() == self.old_windows as usize && old.part_lens().len() == self.old_parts as usize;
+        same_counts && self.cover.windows().get(..kept) == old.windows().get(..kept) && self.reuses_parts_of(old)
+    }
+
+    /// Whether each part that it takes over is the old one of that number: at the same place, and as long.
+    fn reuses_parts_of(&self, old: &Cover<W, E>) -> bool {
+        // Reused parts come in order.
+        let mut old_parts = old.part_spans().zip(0..);
+        self.cover.part_spans().zip(&self.sources).all(|(span, source)| match *source {
+            PartSource::Register => true,
+            PartSource::Reuse(part) => old_parts.find(|old| old.1 == part).is_some_and(|old| old.0 == span),
+        })
+    }
+
     /// The segment's present parts that no key uses afterwards but retired ones: their regions go when those do.
     pub fn released_parts(&self) -> impl Iterator<Item = u32> {
         let mut reused = self.sources.iter().filter_map(|source| match source {
@@ -141,6 +160,14 @@ impl<const W: usize, const E: usize> Plan<W, E> {
             true
         })
     }
+}
+
+/// What a plan remembers of the segment that it was made for, besides its limits and how many windows and parts it had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct MadeFor {
+    pub ordinal: Ordinal,
+    pub range: AddressRange,
+    pub generation: u64,
 }
 
 /// A window to make a fresh key for.

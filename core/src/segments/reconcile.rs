@@ -40,7 +40,9 @@ pub struct Terms<'a> {
 ///
 /// - A scanned segment that starts in a bound one of its ordinal is that one if nothing of it is gone (in so far as the scan
 ///   covers it) and its identity holds: it is kept, or grown. Otherwise it is bound afresh.
-/// - Scanned segments that overlap: the first of them stands, the later are refused.
+/// - Scanned segments that overlap: the first of them stands, the later are refused, whatever their ordinals: an address is one
+///   device's at a time, so a scan that shows it as two's is wrong about one of them. The table does take two ordinals at one
+///   base, for as long as a change takes: where memory went over to another device, its segment is bound before the old goes.
 /// - A bound segment goes when the scan covers some of it and shows none that it is. One that is wholly within a refused
 ///   segment of its ordinal stays as long as its identity holds: it is mapped, only not well described.
 ///

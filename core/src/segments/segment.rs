@@ -3,12 +3,11 @@
 //! Protects: a segment is what its keys really cover, never what was scanned; and it changes only by taking in a plan that has
 //! been carried out. Regions, keys and views are the caller's, in the order in which this counts parts and windows.
 
-use core::fmt;
-
 use super::cover::Cover;
 use super::growth::grown;
 use super::locate::{LocateError, Located, locate, split};
-use super::plan::{Plan, PlanError};
+use super::plan::{MadeFor, Plan, PlanError};
+use super::stale_plan::StalePlan;
 use super::table::{Ordinal, SegmentKey};
 use super::windows::WindowLimits;
 use crate::range::AddressRange;
@@ -70,7 +69,8 @@ impl<I, const W: usize, const E: usize> BoundSegment<I, W, E> {
 
     /// The segment that the plan describes, once it has been carried out.
     pub fn new(plan: Plan<W, E>, ordinal: Ordinal, identity: I) -> Self {
-        Self { ordinal, identity, generation: plan.generation + 1, limits: plan.limits, cover: plan.cover }
+        let generation = plan.made_for.map_or(0, |made_for| made_for.generation).saturating_add(1);
+        Self { ordinal, identity, generation, limits: plan.limits, cover: plan.cover }
     }
 
     /// What it takes to cover `to`, which starts where the segment does: only the new tail is registered while entries are
@@ -113,21 +113,41 @@ impl<I, const W: usize, const E: usize> BoundSegment<I, W, E> {
         }
         self.limits.chunk().check(to)?;
         let plan = grown(&self.cover, to.len_bytes(), self.limits)?;
-        Ok(Some(Plan { generation: self.generation, ..plan }))
+        let made_for = MadeFor { ordinal: self.ordinal, range, generation: self.generation };
+        Ok(Some(Plan { made_for: Some(made_for), ..plan }))
     }
 
     /// Takes in a plan that has been carried out, and the identity of what is covered now.
     ///
     /// # Errors
-    /// [`StalePlan`] if the segment changed after the plan was made; it stays as it is.
+    /// [`StalePlan`] if the segment changed after the plan was made, or the plan is another segment's, be it one that was bound
+    /// at the same base before; it stays as it is.
     pub fn grow(&mut self, plan: Plan<W, E>, identity: I) -> Result<(), StalePlan> {
-        let same_base = plan.range().base() == self.range().base();
-        if plan.generation != self.generation || !same_base {
-            return Err(StalePlan { expected: self.generation, got: plan.generation });
-        }
+        self.check(&plan)?;
         self.identity = identity;
-        self.generation += 1;
+        self.generation = self.generation.saturating_add(1);
         self.cover = plan.cover;
+        Ok(())
+    }
+
+    /// Whether all that the plan says of the segment that it was made for is true of this one.
+    fn check(&self, plan: &Plan<W, E>) -> Result<(), StalePlan> {
+        let made_for = plan.made_for.ok_or(StalePlan::Binds)?;
+        if made_for.ordinal != self.ordinal {
+            return Err(StalePlan::Ordinal { expected: self.ordinal, got: made_for.ordinal });
+        }
+        if made_for.range != self.range() {
+            return Err(StalePlan::Range { expected: self.range(), got: made_for.range });
+        }
+        if made_for.generation != self.generation {
+            return Err(StalePlan::Generation { expected: self.generation, got: made_for.generation });
+        }
+        if plan.limits != self.limits {
+            return Err(StalePlan::Limits { expected: self.limits, got: plan.limits });
+        }
+        if !plan.was_made_over(&self.cover) {
+            return Err(StalePlan::Parts { parts: self.part_count(), windows: self.window_count() });
+        }
         Ok(())
     }
 
@@ -197,22 +217,3 @@ impl<I, const W: usize, const E: usize> BoundSegment<I, W, E> {
         split(&self.cover, asked)
     }
 }
-
-/// A plan that was made for another state of the segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
-pub struct StalePlan {
-    /// The segment's generation.
-    pub expected: u64,
-    /// The generation that the plan was made for.
-    pub got: u64,
-}
-
-impl fmt::Display for StalePlan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { expected, got } = self;
-        write!(f, "expected a plan made for generation {expected} of this segment, got one for {got}: plan anew")
-    }
-}
-
-impl core::error::Error for StalePlan {}

@@ -1,5 +1,7 @@
 //! How an endpoint learns of completions: polling, waiting, sleeping, and what the device reports on its own.
 
+use std::time::Duration;
+
 use bareverbs_core::link::{Carrier, CreditMode, Fault, Link, LinkError, WorkId};
 use bareverbs_core::verbs::Wc;
 
@@ -43,7 +45,7 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
         let mut room = [Wc::default(); 16];
         self.heed_events()?;
         let Some(queue) = &mut self.plumbing.queue else { return Err(self.failed(EndpointErrorKind::NotConnected)) };
-        let completions = match queue.poll(&mut room) {
+        let completions = match queue.poll_here(&mut room) {
             Ok(completions) => completions,
             Err(error) => {
                 self.link.break_with(error);
@@ -52,7 +54,7 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
         };
         let mut events = 0;
         let mut first_error = None;
-        let names = Names { peer: &self.config.peer, device: &self.plumbing.device };
+        let names = Names::new(&self.config.peer, &self.plumbing.device);
         let batch = Batch(&mut self.link);
         for completion in completions {
             match batch.0.accept(&completion) {
@@ -100,6 +102,9 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
 
     /// Polls, or sleeps on the completion channel, until something came, and gives it to `on`; answers how many.
     ///
+    /// A device that fails ends it before its deadline, asleep or not, where the library reports such events; Apple's does
+    /// not.
+    ///
     /// # Errors
     /// As [`poll`](Self::poll); [`EndpointErrorKind::Timeout`] names what is outstanding; [`EndpointErrorKind::Cancelled`].
     pub fn wait(&mut self, wait: &Wait<'_>, on: impl FnMut(Event<'_, RECV>)) -> Result<usize, EndpointError> {
@@ -115,14 +120,16 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
         loop {
             match self.poll(&mut on)? {
                 0 if self.plumbing.channel.is_none() => {
-                    waiting.idle().map_err(|ended| self.ended(ended))?;
+                    if let Err(ended) = waiting.idle() {
+                        return Err(self.over(ended));
+                    }
                     if waiting.rounds().is_multiple_of(LOOK_FOR_EVENTS_EVERY) {
                         self.take_events()?;
                     }
                 }
                 0 => {
                     self.take_events()?;
-                    let left = waiting.left().map_err(|ended| self.ended(ended))?;
+                    let left = self.time_left(waiting)?;
                     // What came before the queue was armed makes no event: poll once more, then sleep.
                     self.plumbing.arm().map_err(|error| self.asleep(error))?;
                     match self.poll(&mut on)? {
@@ -135,10 +142,26 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
         }
     }
 
-    /// Takes what the device has reported on its own.
-    fn take_events(&self) -> Result<(), EndpointError> {
-        let taken = self.plumbing.context.as_ref().map_or(Ok(Vec::new()), |context| context.take_events());
-        taken.map(drop).map_err(|error| self.asleep(error))
+    /// How long the wait may go on, or that it is over.
+    pub(super) fn time_left(&mut self, waiting: &Waiting<'_>) -> Result<Duration, EndpointError> {
+        waiting.left().map_err(|ended| self.over(ended))
+    }
+
+    /// Takes what the device has reported on its own, and heeds it: before anything else is asked of a device that failed.
+    fn take_events(&mut self) -> Result<(), EndpointError> {
+        let taken = self.plumbing.context.as_ref().map_or(Ok(0), |context| context.each_event(drop));
+        taken.map_err(|error| self.asleep(error))?;
+        self.heed_events()
+    }
+
+    /// Why a wait ends without anything: before the peer is blamed, what the device has to say is heard.
+    #[cold]
+    fn over(&mut self, ended: Ended) -> EndpointError {
+        let heard = match ended {
+            Ended::Deadline { .. } => self.take_events(),
+            Ended::Cancelled => Ok(()),
+        };
+        heard.err().unwrap_or_else(|| self.ended(ended))
     }
 
     /// Breaks the link if a fatal event concerns it. One look at a counter when there was none.

@@ -61,6 +61,10 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> MessageEndpoint for Endpo
                     on(frame.payload(), frame.sequence());
                 }
             })?;
+            if messages == 0 {
+                // What came was no message: a peer that sends nothing else must not hold this up for ever.
+                self.time_left(&waiting)?;
+            }
         }
         self.post_receives(messages)?;
         Ok(messages)

@@ -177,7 +177,7 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
     pub fn next_frame(&mut self) -> Result<SendFrame<'_, C, SEND>, EndpointError> {
         self.check_connected()?;
         let Self { link, config, plumbing, .. } = self;
-        let names = Names { peer: &config.peer, device: &plumbing.device };
+        let names = Names::new(&config.peer, &plumbing.device);
         match link.next_frame() {
             Ok(frame) => Ok(SendFrame { frame, names }),
             Err(error) => Err(names.not_posted(error)),
@@ -192,7 +192,7 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
     pub fn chain(&mut self) -> Result<SendChain<'_, C, SEND>, EndpointError> {
         self.check_connected()?;
         let Self { link, config, plumbing, .. } = self;
-        Ok(SendChain { chain: link.chain(), names: Names { peer: &config.peer, device: &plumbing.device } })
+        Ok(SendChain { chain: link.chain(), names: Names::new(&config.peer, &plumbing.device) })
     }
 
     #[inline]
@@ -292,7 +292,7 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
     }
 
     fn names(&self) -> Names<'_> {
-        Names { peer: &self.config.peer, device: &self.plumbing.device }
+        Names::new(&self.config.peer, &self.plumbing.device)
     }
 
     /// Takes the endpoint down, in order, and tells what happened.

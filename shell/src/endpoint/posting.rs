@@ -3,7 +3,11 @@
 //! The rule this file protects: **an error that an endpoint's user gets names the peer and the device**, and the errno where
 //! there is one, which is read before anything else is called. The link's own errors name neither; nothing is copied or
 //! allocated for it as long as all goes well.
+//!
+//! And: **what posts stays on the thread that asked the endpoint for it.** That is where it was checked whether the thread may
+//! (`MLX5_SINGLE_THREADED=1`), so nothing here is `Send`.
 
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use bareverbs_core::link::{self, Carrier, Direction, Posted, ReceiveError, SendError, Sequence, WorkId};
@@ -11,14 +15,19 @@ use bareverbs_core::link::{self, Carrier, Direction, Posted, ReceiveError, SendE
 use crate::endpoint::error::{EndpointError, EndpointErrorKind, errno_of_receive, errno_of_send};
 use crate::errno;
 
-/// Whom an error concerns.
+/// Whom an error concerns. Neither `Send` nor `Sync`, and so is nothing that holds it.
 #[derive(Clone, Copy)]
 pub(super) struct Names<'end> {
-    pub(super) peer: &'end Arc<str>,
-    pub(super) device: &'end Arc<str>,
+    peer: &'end Arc<str>,
+    device: &'end Arc<str>,
+    here: PhantomData<*mut ()>,
 }
 
-impl Names<'_> {
+impl<'end> Names<'end> {
+    pub(super) fn new(peer: &'end Arc<str>, device: &'end Arc<str>) -> Self {
+        Self { peer, device, here: PhantomData }
+    }
+
     #[cold]
     pub(super) fn failed(self, kind: EndpointErrorKind) -> EndpointError {
         EndpointError { peer: Arc::clone(self.peer), device: Arc::clone(self.device), kind }
@@ -45,6 +54,15 @@ impl Names<'_> {
 }
 
 /// A frame to fill in and post. Dropping it changes nothing: the frame is the next one again.
+///
+/// It stays on its thread:
+///
+/// ```compile_fail,E0277
+/// # use bareverbs_core::link::Immediate;
+/// # use bareverbs_shell::endpoint::{SendFrame};
+/// fn goes_to_another_thread<T: Send>() {}
+/// goes_to_another_thread::<SendFrame<'static, Immediate, 8>>();
+/// ```
 pub struct SendFrame<'end, C: Carrier, const N: usize> {
     pub(super) frame: link::SendFrame<'end, C, N>,
     pub(super) names: Names<'end>,
@@ -88,6 +106,15 @@ impl<C: Carrier, const N: usize> SendFrame<'_, C, N> {
 
 /// Messages that are staged one after the other and posted in one call. Dropping it posts nothing: the frames are the
 /// next ones again.
+///
+/// It stays on its thread:
+///
+/// ```compile_fail,E0277
+/// # use bareverbs_core::link::Immediate;
+/// # use bareverbs_shell::endpoint::{SendChain};
+/// fn goes_to_another_thread<T: Send>() {}
+/// goes_to_another_thread::<SendChain<'static, Immediate, 8>>();
+/// ```
 pub struct SendChain<'end, C: Carrier, const N: usize> {
     pub(super) chain: link::SendChain<'end, C, N>,
     pub(super) names: Names<'end>,
@@ -180,6 +207,15 @@ impl<'end, const RECV: usize> Event<'end, RECV> {
 }
 
 /// A message that came. Dropping it gives its frame back to the ring, not posted.
+///
+/// It stays on its thread:
+///
+/// ```compile_fail,E0277
+/// # use bareverbs_core::link::Immediate;
+/// # use bareverbs_shell::endpoint::{RecvFrame};
+/// fn goes_to_another_thread<T: Send>() {}
+/// goes_to_another_thread::<RecvFrame<'static, 8>>();
+/// ```
 pub struct RecvFrame<'end, const N: usize> {
     frame: link::RecvFrame<'end, N>,
     names: Names<'end>,

@@ -68,9 +68,9 @@ impl Plumbing {
         self.queue.as_mut().map_or(Ok(()), |queue| queue.arm(Notify::Any))
     }
 
-    /// Sleeps until an event comes, at most `limit`.
+    /// Sleeps until something completes or the device reports something, at most `limit`.
     pub(crate) fn sleep(&self, limit: Duration) -> Result<(), Error> {
-        self.channel.as_ref().map_or(Ok(()), |channel| channel.wait(limit).map(drop))
+        self.channel.as_ref().map_or(Ok(()), |channel| channel.wait_or_event(limit).map(drop))
     }
 
     /// Takes everything down that is there. `drain` ends what the queue pair has outstanding; it is asked only when there

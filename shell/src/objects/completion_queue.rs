@@ -45,6 +45,8 @@ pub struct CompletionQueue {
     calls: CompletionQueueCalls,
     handle: Arc<Handle<Cq>>,
     capacity: u32,
+    /// Whether only the thread that opened the device may poll.
+    one_thread: bool,
 }
 
 impl CompletionQueue {
@@ -100,7 +102,7 @@ impl CompletionQueue {
             || Error::Granted { device: device(), what: "a completion queue's entries", asked: entries, granted };
         let capacity = capacity.ok_or_else(too_small)?;
         context.events().forget_queue(calls.id());
-        Ok(Self { calls, handle: Arc::new(handle), capacity })
+        Ok(Self { calls, handle: Arc::new(handle), capacity, one_thread: context.is_for_one_thread() })
     }
 
     /// Which queue this is.
@@ -116,10 +118,19 @@ impl CompletionQueue {
     /// Takes completions out.
     ///
     /// # Errors
-    /// [`PollError`]: completions were lost, every link on this queue is to be broken.
+    /// [`Error::Poll`]: completions were lost, every link on this queue is to be broken. [`Error::SecondThread`].
     #[doc(alias = "ibv_poll_cq")]
     #[inline]
-    pub fn poll<'room>(&mut self, room: &'room mut [Wc]) -> Result<Completions<'room>, PollError> {
+    pub fn poll<'room>(&mut self, room: &'room mut [Wc]) -> Result<Completions<'room>, Error> {
+        if self.one_thread {
+            self.context().check_use()?;
+        }
+        self.poll_here(room).map_err(Error::Poll)
+    }
+
+    /// As [`poll`](Self::poll), on a thread that may.
+    #[inline]
+    pub(crate) fn poll_here<'room>(&mut self, room: &'room mut [Wc]) -> Result<Completions<'room>, PollError> {
         self.calls.poll(room)
     }
 
@@ -136,10 +147,10 @@ impl CompletionQueue {
     /// Asks for one event on the channel at the next completion. Poll once more after it: what came before makes no event.
     ///
     /// # Errors
-    /// [`Error::Call`] if the provider refuses; [`Error::Forked`] in a forked child.
+    /// [`Error::Call`] if the provider refuses; [`Error::Forked`]; [`Error::SecondThread`].
     #[doc(alias = "ibv_req_notify_cq")]
     pub fn arm(&mut self, which: Notify) -> Result<(), Error> {
-        self.handle.origin().check_process()?;
+        self.context().check_use()?;
         errno::clear();
         self.calls
             .arm(which)

@@ -282,15 +282,29 @@ impl DeviceContext {
     }
 
     /// Takes what the device has reported on its own, and acknowledges it. Fatal events break the links that they concern.
+    /// At most 64 are taken; ask again where so many came.
     ///
-    /// Nobody else may take events of this context. A library without events has none.
+    /// Nobody else may take events of this context. A library without events has none: where it is so, as on Apple's
+    /// systems, a device that fails is seen by what its calls answer, or by the deadline of a wait.
     ///
     /// # Errors
     /// [`Error::Call`] if an event cannot be taken.
     #[doc(alias = "ibv_get_async_event")]
     pub fn take_events(&self) -> Result<Vec<DeviceEvent>, Error> {
+        let mut taken = Vec::new();
+        self.each_event(|event| taken.push(event))?;
+        Ok(taken)
+    }
+
+    /// As [`take_events`](Self::take_events), giving each to `on`; answers how many.
+    pub(crate) fn each_event(&self, on: impl FnMut(DeviceEvent)) -> Result<usize, Error> {
         self.check_use()?;
-        Ok(self.events.take(self.as_ptr(), self.name())?)
+        Ok(self.events.take(self.as_ptr(), self.name(), on)?)
+    }
+
+    /// What is readable while an event waits to be taken, where there are events.
+    pub(crate) fn event_file(&self) -> Option<c_int> {
+        self.events.file()
     }
 
     pub(super) fn events(&self) -> &Events {

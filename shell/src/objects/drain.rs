@@ -39,7 +39,7 @@ pub(crate) fn drain(
     let mut waiting = Wait::at_most(limit).begin();
     let mut asked_again = false;
     loop {
-        let completions = queue.poll(&mut room).map_err(|error| error.to_string())?;
+        let completions = queue.poll_here(&mut room).map_err(|error| error.to_string())?;
         let any = completions.len() != 0;
         for completion in completions.filter(|completion| completion.qp_num() == qp_num) {
             match WorkId::from_raw(completion.wr_id()).marker() {

@@ -12,6 +12,7 @@
 use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -22,6 +23,9 @@ use crate::errno::{self, Errno};
 use crate::error::CallError;
 use crate::objects::completion_channel::make_non_blocking;
 use crate::symbols::Symbols;
+
+/// How many events are taken at a time.
+pub(super) const MOST_EVENTS: usize = 64;
 
 /// Something that a device reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +75,8 @@ type AcknowledgeFn = unsafe extern "C" fn(*mut AsyncEvent);
 #[derive(Debug)]
 pub(super) struct Events {
     calls: Option<(GetFn, AcknowledgeFn)>,
+    /// The context's file, which is readable while an event waits to be taken.
+    file: c_int,
     broken: Mutex<Broken>,
     /// Counts fatal events, so that whoever waits sees at a glance whether there was one.
     fatal: AtomicU32,
@@ -90,17 +96,23 @@ impl Events {
         let calls = symbols.get_async_event.zip(symbols.ack_async_event);
         let has_file = async_fd >= 0 && !cfg!(target_vendor = "apple");
         let calls = calls.filter(|_| has_file && make_non_blocking(async_fd).is_ok());
-        Self { calls, broken: Mutex::default(), fatal: AtomicU32::new(0) }
+        Self { calls, file: async_fd, broken: Mutex::default(), fatal: AtomicU32::new(0) }
     }
 
-    /// Takes and acknowledges every event there is.
-    pub(super) fn take(&self, context: *mut Context, device: &Arc<str>) -> Result<Vec<DeviceEvent>, CallError> {
-        let Some((get, acknowledge)) = self.calls else { return Ok(Vec::new()) };
-        // One taker at a time; a panic while holding it leaves nothing half-way.
-        let mut broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut taken = Vec::new();
-        loop {
+    /// Takes and acknowledges events and gives each to `on`; answers how many. No more than [`MOST_EVENTS`]: a library that
+    /// keeps inventing them must not hold its caller up for ever.
+    pub(super) fn take(
+        &self,
+        context: *mut Context,
+        device: &Arc<str>,
+        mut on: impl FnMut(DeviceEvent),
+    ) -> Result<usize, CallError> {
+        let Some((get, acknowledge)) = self.calls else { return Ok(0) };
+        for taken in 0..MOST_EVENTS {
             let mut event = MaybeUninit::<AsyncEvent>::zeroed();
+            // One taker at a time, so that what is told of one thing first is noted first; a panic while holding it leaves
+            // nothing half-way.
+            let mut broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner);
             errno::clear();
             // SAFETY: the context is live, its file does not block; the storage is an event.
             let returned = unsafe { get(context, event.as_mut_ptr()) };
@@ -112,15 +124,25 @@ impl Events {
             }
             // SAFETY: filled by the library; zero before.
             let mut event = unsafe { event.assume_init() };
-            let known = DeviceEvent { event: event.event_type, about: about(&event) };
-            // SAFETY: the event was just taken from this library, and is acknowledged once.
-            unsafe { acknowledge(&raw mut event) };
+            let about = about(&event);
+            let known = DeviceEvent { event: event.event_type, about: about.unwrap_or(About::Other) };
+            if about.is_some() {
+                // SAFETY: the event was just taken from this library, names something, and is acknowledged once.
+                unsafe { acknowledge(&raw mut event) };
+            }
             if known.is_fatal() {
                 broken.note(known);
                 self.fatal.fetch_add(1, Ordering::Release);
             }
-            taken.push(known);
+            drop(broken);
+            on(known);
         }
+        Ok(MOST_EVENTS)
+    }
+
+    /// What is readable while an event waits to be taken, where there are events.
+    pub(super) fn file(&self) -> Option<c_int> {
+        self.calls.map(|_| self.file)
     }
 
     /// How many fatal events there were.
@@ -160,18 +182,20 @@ impl Broken {
             // Told again and again of one queue, the list does not grow.
             About::CompletionQueue(queue) if self.queues.contains(&queue) => {}
             About::CompletionQueue(queue) => self.queues.push(queue),
-            _ => self.device = Some(event.event),
+            // The device itself, or something that is not told: everything is in doubt.
+            _ => self.device = self.device.or(Some(event.event)),
         }
     }
 }
 
-/// Whom an event concerns, looked up before it is acknowledged.
-fn about(event: &AsyncEvent) -> About {
+/// Whom an event concerns, looked up before it is acknowledged; `None` where it should name an object and names none.
+fn about(event: &AsyncEvent) -> Option<About> {
     let element = event.element;
-    match event.event_type {
+    Some(match event.event_type {
         EventType::CQ_ERR => {
-            // SAFETY: for this event the library filled in the queue.
-            About::CompletionQueue(QueueId::of(unsafe { element.cq }))
+            // SAFETY: for this event the library filled in the queue, and zeros were there before.
+            let queue = NonNull::new(unsafe { element.cq })?;
+            About::CompletionQueue(QueueId::of(queue.as_ptr()))
         }
         EventType::QP_FATAL
         | EventType::QP_REQ_ERR
@@ -181,10 +205,10 @@ fn about(event: &AsyncEvent) -> About {
         | EventType::PATH_MIG
         | EventType::PATH_MIG_ERR
         | EventType::QP_LAST_WQE_REACHED => {
-            // SAFETY: for these events the library filled in the queue pair.
-            let qp = unsafe { element.qp };
+            // SAFETY: for these events the library filled in the queue pair, and zeros were there before.
+            let pair = NonNull::new(unsafe { element.qp })?;
             // SAFETY: it cannot be destroyed before this event is acknowledged.
-            About::QueuePair(unsafe { (*qp).qp_num })
+            About::QueuePair(unsafe { (*pair.as_ptr()).qp_num })
         }
         EventType::DEVICE_FATAL => About::Device,
         EventType::PORT_ACTIVE
@@ -198,5 +222,5 @@ fn about(event: &AsyncEvent) -> About {
             About::Port(unsafe { element.port_num })
         }
         _ => About::Other,
-    }
+    })
 }

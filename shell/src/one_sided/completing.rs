@@ -1,6 +1,7 @@
 //! How ends of operations are learnt of: polling, waiting, sleeping, and what the device reports on its own.
 //!
-//! The rule this file protects: **each operation ends once for its caller**, by a completion of its own, or with the queue pair.
+//! The rule this file protects: **each operation ends once for its caller**, by a completion of its own, or with the queue
+//! pair.
 
 use bareverbs_core::link::Fault;
 use bareverbs_core::one_sided::{Accepted, Arrival, Books, OperationId};
@@ -31,13 +32,13 @@ pub enum Event {
 pub struct Ended {
     /// Which.
     pub operation: OperationId,
-    /// How. After success a write's bytes are the other end's, a read's and an atomic's are here. After an error nothing is known
-    /// of the bytes, and the queue pair is broken.
+    /// How. After success a write's bytes are the other end's, a read's and an atomic's are here. After an error nothing is
+    /// known of the bytes, and the queue pair is broken.
     pub result: Result<(), OperationError>,
 }
 
-/// Books while a batch of completions is given out. When the caller's code panics in between, the rest of the batch is lost: they
-/// break. A batch that was given out is forgotten.
+/// Books while a batch of completions is given out. When the caller's code panics in between, the rest of the batch is lost:
+/// they break. A batch that was given out is forgotten.
 struct Batch<'end, const N: usize>(&'end mut Books<N>);
 
 impl<const N: usize> Drop for Batch<'_, N> {
@@ -66,7 +67,7 @@ impl<const N: usize> Transfers<N> {
         let Some(queue) = &mut plumbing.queue else { return Err(self.failed(TransferErrorKind::NotConnected)) };
         let mut room = [Wc::default(); 16];
         let batch = Batch(books);
-        match queue.poll(&mut room) {
+        match queue.poll_here(&mut room) {
             Err(error) => batch.0.break_with(Fault::Poll(error)),
             Ok(completions) => {
                 for completion in completions {
@@ -104,8 +105,8 @@ impl<const N: usize> Transfers<N> {
     /// Polls, or sleeps on the completion channel, until something came, and gives it to `on`; answers how many.
     ///
     /// # Errors
-    /// As [`poll`](Self::poll); [`TransferErrorKind::Timeout`] and [`TransferErrorKind::Cancelled`] name what is outstanding, which
-    /// stays so: its memory stays registered, and its end comes with a later call, or this value's.
+    /// As [`poll`](Self::poll); [`TransferErrorKind::Timeout`] and [`TransferErrorKind::Cancelled`] name what is outstanding,
+    /// which stays so: its memory stays registered, and its end comes with a later call, or this value's.
     pub fn wait(&mut self, wait: &Wait<'_>, mut on: impl FnMut(Event)) -> Result<usize, TransferError> {
         self.wait_within(&mut wait.begin(), &mut on)
     }
@@ -119,6 +120,10 @@ impl<const N: usize> Transfers<N> {
         let mut events = 0;
         while self.books.untold() > 0 {
             events += self.wait_within(&mut waiting, &mut on)?;
+            if self.books.untold() > 0 {
+                // What came may be the peer's, who must not hold this up for ever.
+                waiting.left().map_err(|ended| self.ended(ended))?;
+            }
         }
         Ok(events)
     }
@@ -127,13 +132,18 @@ impl<const N: usize> Transfers<N> {
         loop {
             match self.poll(&mut *on)? {
                 0 if self.plumbing.channel.is_none() => {
-                    waiting.idle().map_err(|ended| self.ended(ended))?;
+                    if let Err(ended) = waiting.idle() {
+                        self.over(ended)?;
+                    }
                     if waiting.rounds().is_multiple_of(LOOK_FOR_EVENTS_EVERY) {
                         self.take_events()?;
                     }
                 }
                 0 => {
                     self.take_events()?;
+                    if self.books.cause().is_some() {
+                        continue;
+                    }
                     let left = waiting.left().map_err(|ended| self.ended(ended))?;
                     // What came before the queue was armed makes no event: poll once more, then sleep.
                     self.plumbing.arm().map_err(|error| self.asleep(error))?;
@@ -177,10 +187,21 @@ impl<const N: usize> Transfers<N> {
         told
     }
 
-    /// Takes what the device has reported on its own.
-    fn take_events(&self) -> Result<(), TransferError> {
-        let taken = self.plumbing.context.as_ref().map_or(Ok(Vec::new()), |context| context.take_events());
-        taken.map(drop).map_err(|error| self.asleep(error))
+    /// Takes what the device has reported on its own, and heeds it; the next poll tells what it ended.
+    fn take_events(&mut self) -> Result<(), TransferError> {
+        let taken = self.plumbing.context.as_ref().map_or(Ok(0), |context| context.each_event(drop));
+        taken.map_err(|error| self.asleep(error))?;
+        self.heed_events();
+        Ok(())
+    }
+
+    /// A wait that polls is over, unless the device has something to say first.
+    #[cold]
+    fn over(&mut self, ended: WaitEnded) -> Result<(), TransferError> {
+        if let WaitEnded::Deadline { .. } = ended {
+            self.take_events()?;
+        }
+        if self.books.cause().is_some() { Ok(()) } else { Err(self.ended(ended)) }
     }
 
     /// Breaks if a fatal event concerns it. One look at a counter when there was none.

@@ -35,8 +35,8 @@ impl<const N: usize> Transfers<N> {
 
     /// Connects to the other end: RTR, receives posted, RTS. What both ends must have alike was compared by the caller.
     ///
-    /// As [`Endpoint::connect`](crate::endpoint::Endpoint::connect) the GID is read again, and when a step fails the queue pair is
-    /// destroyed.
+    /// As [`Endpoint::connect`](crate::endpoint::Endpoint::connect) the GID is read again, and when a step fails the queue pair
+    /// is destroyed.
     ///
     /// # Errors
     /// [`Error`] of the step that failed; [`Error::State`] if it was connected before.

@@ -2,16 +2,19 @@
 
 use std::time::Duration;
 
-use bareverbs_core::link::Immediate;
+use bareverbs_core::link::{Immediate, WorkId};
 use bareverbs_core::teardown_order::{Quiesced, Step, check};
-use bareverbs_shell::endpoint::{Endpoint, Event};
+use bareverbs_core::verbs::{Wc, WcStatus};
+use bareverbs_shell::endpoint::{Endpoint, Event, Frames, connect_pair};
+use bareverbs_shell::objects::DeviceContext;
 use bareverbs_shell::objects::report::DropFailure;
-use bareverbs_shell::soft::{Answer, Call, MessageFault, Mode, Record, SoftConfig, SoftDevice};
+use bareverbs_shell::soft::{Answer, Call, MessageFault, Mode, Record, SoftConfig, SoftDevice, SoftFabric};
 
 use crate::drop_log;
 use crate::ledger::{Ledger, calls_of, is_quiesce, position};
 use crate::teardown_orders::modes;
 use crate::world::{World, config, let_sends_complete};
+use crate::wrapped::{script_poll, wrap};
 
 /// Two ends, of which the second has two receives and one send outstanding; a message for it is on its way.
 fn with_a_write_on_its_way(device: &str, mode: Mode) -> (World, Endpoint<Immediate, 2, 2>, Endpoint<Immediate, 2, 2>) {
@@ -101,6 +104,41 @@ fn h3_where_the_queue_pair_cannot_be_destroyed_either_region_and_memory_are_kept
     drop(a);
     let live = soft.live();
     assert_eq!((live.contexts, live.pds, live.mrs, live.cqs, live.qps), (1, 1, 1, 1, 1));
+}
+
+#[test]
+fn h3_a_marker_of_another_queue_pair_is_not_believed() {
+    for others in [1, 0] {
+        let soft = SoftFabric::new(SoftConfig::default()).expect("a free slot");
+        let context = DeviceContext::open(&wrap(soft.symbols(), None), None).expect("the device");
+        let config = config().drain_limit(Duration::from_millis(20));
+        let end = || Endpoint::<_, 2, 2>::new(&context, Immediate, config.clone(), Frames::Owned).expect("an end");
+        let (mut a, mut b) = (end(), end());
+        connect_pair(&mut a, &mut b).expect("both are in INIT");
+        // The device is silent, so that what is scripted is all that comes.
+        soft.fail_from("ibv_poll_cq", 1, Answer::nothing());
+        let qp_num = b.qp_num() + others;
+        let marker = |id: WorkId| Wc { wr_id: id.raw(), status: WcStatus::WR_FLUSH_ERR, qp_num, ..Wc::default() };
+        script_poll(vec![marker(WorkId::SEND_MARKER), marker(WorkId::RECV_MARKER)]);
+        let told = b.close().expect("nothing refuses");
+        let quiesced = if others == 0 { Quiesced::Yes } else { Quiesced::No };
+        assert_eq!(told.quiesced, quiesced, "{:?}", told.not_drained);
+    }
+}
+
+#[test]
+fn h3_where_an_abandoned_queue_pair_cannot_be_destroyed_region_and_memory_are_kept_and_reported() {
+    let (world, a, mut b) = with_a_write_on_its_way("h3abandoned", Mode::Prompt);
+    let soft = world.soft.as_ref().expect("a software fabric");
+    soft.fail("ibv_destroy_qp", 1, Answer::returned(16));
+    b.abandon();
+    let reported = drop_log::take("h3abandoned");
+    assert!(reported.iter().any(|failure| matches!(failure, DropFailure::Leaked { .. })), "{reported:?}");
+    drop(b);
+    assert_eq!(soft.release_held(), 1, "the write arrives, in memory that is still there");
+    assert_eq!(calls_of(&soft.record(), "ibv_dereg_mr"), 0);
+    drop(a);
+    assert_eq!((soft.live().mrs, soft.live().qps), (1, 1));
 }
 
 #[test]

@@ -1,9 +1,11 @@
 //! The shell from outside: one binary for all of it.
 
 mod access_lock;
+mod boundary;
 mod broken_links;
 mod checked_messages;
 mod credits;
+mod device_events;
 mod drop_log;
 mod every_call_refused;
 mod exchange;

@@ -9,17 +9,20 @@
 use std::ffi::OsStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use bareverbs_core::connect::QueuePairConfig;
 use bareverbs_core::link::{FrameStorage, Header, Immediate, Sequence};
 use bareverbs_core::teardown_order::Quiesced;
-use bareverbs_core::verbs::AccessFlags;
 use bareverbs_core::verbs::inline_calls::Notify;
-use bareverbs_shell::Error;
-use bareverbs_shell::endpoint::{Endpoint, EndpointErrorKind, Frames, Waking};
+use bareverbs_core::verbs::{AccessFlags, Wc};
+use bareverbs_shell::endpoint::{Endpoint, EndpointErrorKind, Frames, Waking, connect_pair};
 use bareverbs_shell::memory::pages::{PAGE_BYTES, Pages};
-use bareverbs_shell::objects::{CompletionQueue, DeviceContext, MemoryRegion, ProtectionDomain, QueuePair};
+use bareverbs_shell::objects::{
+    CompletionChannel, CompletionQueue, DeviceContext, MemoryRegion, ProtectionDomain, QueuePair,
+};
 use bareverbs_shell::soft::{LiveCounts, Mode, Record, SoftConfig, SoftFabric};
+use bareverbs_shell::{Error, Wait};
 
 use crate::own_process;
 use crate::world::{PATIENCE, World, config, send_next, stream, take};
@@ -125,6 +128,34 @@ fn a_second_thread_may_neither_post_nor_poll_where_the_providers_locks_are_off()
 }
 
 #[test]
+fn a_second_thread_may_use_neither_queue_nor_channel_of_ones_own() {
+    own_process::run(
+        "processes::a_second_thread_may_use_neither_queue_nor_channel_of_ones_own",
+        &[("MLX5_SINGLE_THREADED", OsStr::new("1"))],
+        || {
+            let soft = SoftFabric::new(SoftConfig::default().record(Record::Bounded(100))).expect("a free slot");
+            let context = open(&soft);
+            let channel = CompletionChannel::new(&context).expect("the first thread may");
+            let mut queue = CompletionQueue::with_channel(&channel, 8).expect("the first thread may");
+            let mut use_them = || {
+                [
+                    queue.poll(&mut [Wc::default()]).map(|completions| assert_eq!(completions.len(), 0)),
+                    queue.arm(Notify::Any),
+                    channel.wait(Duration::ZERO).map(drop),
+                    context.take_events().map(drop),
+                ]
+            };
+            assert_eq!(use_them(), [const { Ok(()) }; 4]);
+            soft.clear_record();
+            let refused = std::thread::scope(|scope| scope.spawn(use_them).join().expect("no panic"));
+            let second = Error::SecondThread { device: Arc::from("soft0") };
+            assert_eq!(refused, std::array::from_fn::<_, 4, _>(|_| Err(second.clone())));
+            assert!(soft.record().is_empty(), "{:?}", soft.record());
+        },
+    );
+}
+
+#[test]
 fn without_that_setting_any_thread_may() {
     for value in ["0", "", "yes"] {
         own_process::run(
@@ -159,6 +190,38 @@ fn in_forked_child(child: impl FnOnce() -> bool) -> bool {
             waited == pid && libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0
         }
     }
+}
+
+#[test]
+fn a_wait_that_sleeps_is_refused_in_a_forked_child_and_takes_none_of_its_parents_events() {
+    own_process::run(
+        "processes::a_wait_that_sleeps_is_refused_in_a_forked_child_and_takes_none_of_its_parents_events",
+        &[],
+        || {
+            let soft = SoftFabric::new(SoftConfig::default().record(Record::Bounded(1000))).expect("a free slot");
+            let context = open(&soft);
+            let end = || Endpoint::<_, 4, 4>::new(&context, Immediate, config().waking(Waking::Events), Frames::Owned);
+            let (mut a, mut b) = (end().expect("an endpoint"), end().expect("an endpoint"));
+            connect_pair(&mut a, &mut b).expect("both are in INIT");
+            b.wait(&Wait::at_most(Duration::from_millis(1)), |_| ()).expect_err("nobody sends; the queue is armed");
+            let channel = CompletionChannel::new(&context).expect("a channel");
+            let mut queue = CompletionQueue::with_channel(&channel, 4).expect("a queue");
+            soft.clear_record();
+            let forked = Error::Forked { device: Arc::from("soft0") };
+            let refused = || {
+                // Where nothing has come, it would sleep.
+                let told = b.wait(&Wait::at_most(PATIENCE), |_| ()).map_err(|error| error.kind);
+                let slept = told == Err(EndpointErrorKind::Sleep(Box::new(forked.clone())));
+                let outside = channel.wait(Duration::ZERO) == Err(forked.clone());
+                let armed = queue.arm(Notify::Any) == Err(forked.clone());
+                let fetched = soft.record().iter().any(|call| call.symbol != "ibv_poll_cq");
+                slept && outside && armed && !fetched
+            };
+            assert!(in_forked_child(refused), "it was not refused, or something was fetched");
+            a.send(1, |_| ()).expect("a healthy link");
+            assert_eq!(b.wait(&Wait::at_most(PATIENCE), |_| ()), Ok(1), "the parent's wait is as it was");
+        },
+    );
 }
 
 static RELEASED: AtomicU32 = AtomicU32::new(0);

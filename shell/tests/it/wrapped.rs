@@ -11,7 +11,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::Arc;
 
 use bareverbs_core::verbs::event::EventElement;
@@ -46,6 +46,10 @@ pub enum Spoiled {
     NoReqNotifyCq,
     NoPostSend,
     NoPostRecv,
+    /// A completion queue holds two entries, whatever was asked for.
+    SmallQueue,
+    /// Every queue pair has this number.
+    Numbered(u32),
 }
 
 /// A request as it was posted.
@@ -64,6 +68,12 @@ thread_local! {
     static SENDS: RefCell<Vec<Posted>> = const { RefCell::new(Vec::new()) };
     static RECEIVES: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
     static EVENTS: RefCell<VecDeque<EventType>> = const { RefCell::new(VecDeque::new()) };
+    static ENDLESS_EVENTS: Cell<Option<EventType>> = const { Cell::new(None) };
+    /// Scripted events that were taken: each is acknowledged before the next one is taken.
+    static TO_ACKNOWLEDGE: Cell<u32> = const { Cell::new(0) };
+    static MADE_UP: Cell<u32> = const { Cell::new(0) };
+    static LAST_QUEUE: Cell<*mut Cq> = const { Cell::new(std::ptr::null_mut()) };
+    static ON_QUEUE: RefCell<Option<Box<dyn Fn()>>> = const { RefCell::new(None) };
     static LAST_PAIR: Cell<*mut Qp> = const { Cell::new(std::ptr::null_mut()) };
     static POLLS: RefCell<VecDeque<Vec<Wc>>> = const { RefCell::new(VecDeque::new()) };
 }
@@ -79,6 +89,8 @@ pub fn wrap(real: Arc<Symbols>, spoiled: Option<Spoiled>) -> Arc<Symbols> {
         query_qp: real.table().query_qp.map(|_| query_qp as _),
         get_async_event: Some(get_async_event),
         ack_async_event: Some(ack_async_event),
+        get_cq_event: Some(get_cq_event),
+        ack_cq_events: Some(ack_cq_events),
         ..real.table().clone()
     };
     REAL.set(Some(real));
@@ -97,9 +109,34 @@ extern "C" fn wc_status_str(status: WcStatus) -> *const c_char {
     if status == WcStatus::SUCCESS { std::ptr::null() } else { c"words of the library's".as_ptr() }
 }
 
-/// The device reports this: about the queue pair made last, where it is of a queue pair, else about nobody.
+/// From now on, what is made is spoiled like this.
+pub fn spoil(what: Option<Spoiled>) {
+    SPOILED.set(what);
+}
+
+/// The device reports this: about the queue pair or completion queue made last, where it is of one, else about nobody.
 pub fn script_event(event: EventType) {
     EVENTS.with_borrow_mut(|events| events.push_back(event));
+}
+
+/// The device reports this again and again, of nobody: for good, with `None` no more.
+pub fn script_endless_events(event: Option<EventType>) {
+    ENDLESS_EVENTS.set(event);
+}
+
+/// So many times, fetching from a completion channel answers that the queue made last has something.
+pub fn script_made_up_completion_events(count: u32) {
+    MADE_UP.set(count);
+}
+
+/// How many of those are left.
+pub fn made_up_completion_events() -> u32 {
+    MADE_UP.get()
+}
+
+/// What happens in the midst of making a completion queue, when the library has made it.
+pub fn on_making_a_queue(then: Option<Box<dyn Fn()>>) {
+    ON_QUEUE.set(then);
 }
 
 /// The next poll answers with these entries and asks nobody.
@@ -162,14 +199,20 @@ unsafe extern "C" fn create_cq(
     channel: *mut CompChannel,
     vector: c_int,
 ) -> *mut Cq {
+    let asked = entries;
+    let entries = if is_spoiled(Spoiled::SmallQueue) { 2 } else { entries };
     // SAFETY: passed on.
     let queue = unsafe { (real().create_cq)(context, entries, word, channel, vector) };
+    LAST_QUEUE.set(queue);
+    ON_QUEUE.with_borrow(|then| then.iter().for_each(|then| then()));
     // SAFETY: null, or just made, and nobody reads it yet.
     if let Some(queue) = unsafe { queue.as_mut() } {
         match SPOILED.get() {
             Some(Spoiled::CqContext) => queue.context = elsewhere(),
             Some(Spoiled::CqOneLess) => queue.cqe = entries - 1,
             Some(Spoiled::CqNegative) => queue.cqe = -1,
+            // Nor does it say so.
+            Some(Spoiled::SmallQueue) => queue.cqe = asked,
             _ => {}
         }
     }
@@ -192,6 +235,7 @@ unsafe extern "C" fn create_qp(pd: *mut Pd, init: *mut QpInitAttr) -> *mut Qp {
             Some(Spoiled::QpSendCq) => pair.send_cq = elsewhere(),
             Some(Spoiled::QpRecvCq) => pair.recv_cq = elsewhere(),
             Some(Spoiled::QpNumber) => pair.qp_num |= 1 << 24,
+            Some(Spoiled::Numbered(number)) => pair.qp_num = number,
             Some(Spoiled::QpState) => pair.state = QpState::RTS,
             Some(Spoiled::QpType) => pair.qp_type = QpType::RC,
             _ => {}
@@ -228,14 +272,17 @@ unsafe extern "C" fn reg_mr(pd: *mut Pd, addr: *mut c_void, length: usize, acces
 }
 
 unsafe extern "C" fn get_async_event(context: *mut Context, event: *mut AsyncEvent) -> c_int {
-    match EVENTS.with_borrow_mut(VecDeque::pop_front) {
+    let next = EVENTS.with_borrow_mut(VecDeque::pop_front);
+    match next.or(ENDLESS_EVENTS.get()) {
         Some(event_type) => {
             let element = match event_type {
                 EventType::QP_FATAL | EventType::QP_REQ_ERR | EventType::QP_ACCESS_ERR => {
                     EventElement { qp: LAST_PAIR.get() }
                 }
+                EventType::CQ_ERR => EventElement { cq: LAST_QUEUE.get() },
                 _ => EventElement { port_num: 1 },
             };
+            TO_ACKNOWLEDGE.set(TO_ACKNOWLEDGE.get() + 1);
             // SAFETY: the caller's storage is an event.
             unsafe { event.write(AsyncEvent { element, event_type }) };
             0
@@ -248,18 +295,39 @@ unsafe extern "C" fn get_async_event(context: *mut Context, event: *mut AsyncEve
     }
 }
 
-/// What tests script; none of it is ever the fabric's own there.
-const SCRIPTED: [EventType; 4] =
-    [EventType::DEVICE_FATAL, EventType::QP_FATAL, EventType::QP_REQ_ERR, EventType::QP_ACCESS_ERR];
-
 unsafe extern "C" fn ack_async_event(event: *mut AsyncEvent) {
-    // SAFETY: the event that was taken.
-    let event_type = unsafe { (*event).event_type };
-    // Scripted ones are nobody's.
-    if !SCRIPTED.contains(&event_type) {
-        let acknowledge = real().ack_async_event.expect("the fabric has events");
-        // SAFETY: passed on.
-        unsafe { acknowledge(event) };
+    match TO_ACKNOWLEDGE.get() {
+        0 => {
+            let acknowledge = real().ack_async_event.expect("the fabric has events");
+            // SAFETY: passed on.
+            unsafe { acknowledge(event) };
+        }
+        // Scripted ones are nobody's.
+        scripted => TO_ACKNOWLEDGE.set(scripted - 1),
+    }
+}
+
+unsafe extern "C" fn get_cq_event(channel: *mut CompChannel, queue: *mut *mut Cq, word: *mut *mut c_void) -> c_int {
+    if MADE_UP.get() > 0 {
+        MADE_UP.set(MADE_UP.get() - 1);
+        TO_ACKNOWLEDGE.set(TO_ACKNOWLEDGE.get() + 1);
+        // SAFETY: the caller's storage is a queue's address.
+        unsafe { queue.write(LAST_QUEUE.get()) };
+        return 0;
+    }
+    let get = real().get_cq_event.expect("the fabric has channels");
+    // SAFETY: passed on.
+    unsafe { get(channel, queue, word) }
+}
+
+unsafe extern "C" fn ack_cq_events(queue: *mut Cq, count: c_uint) {
+    match TO_ACKNOWLEDGE.get() {
+        0 => {
+            let acknowledge = real().ack_cq_events.expect("the fabric has channels");
+            // SAFETY: passed on.
+            unsafe { acknowledge(queue, count) };
+        }
+        scripted => TO_ACKNOWLEDGE.set(scripted - 1),
     }
 }
 

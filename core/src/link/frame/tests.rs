@@ -5,9 +5,17 @@ use std::boxed::Box;
 use std::vec::Vec;
 
 use super::*;
+use crate::link::carrier::Immediate;
+use crate::link::credits::{CreditMode, Credits};
+use crate::link::error::{ReceiveError, SendError};
+use crate::link::health::Health;
+use crate::link::recv_ring::RecvRing;
+use crate::link::rules::LinkRules;
+use crate::link::send_ring::SendRing;
+use crate::link::sequence::Sequence;
 use crate::link::work_id::{Blocks, RENEW_BIT};
 use crate::verbs::inline_calls::{CheckedContext, CompletionQueueCalls};
-use crate::verbs::{Context, ContextOps, Cq, Qp, QpState, QpType, Wc};
+use crate::verbs::{Context, ContextOps, Cq, LinkLayer, Qp, QpState, QpType, Wc};
 
 const QP_NUM: u32 = 5;
 
@@ -151,6 +159,52 @@ fn a_ring_without_a_new_block_posts_no_more_and_takes_back_what_is_in_flight() {
         assert_eq!(bench.complete(wr_id), Ok(1));
     }
     assert_eq!(bench.ring.in_flight(), 0);
+}
+
+#[test]
+fn a_ring_without_a_new_block_says_so_however_it_is_asked_to_post() {
+    let rules = LinkRules::for_link_layer(LinkLayer::ETHERNET);
+    let mut bench = bench();
+    bench.ring.renew_from(&Blocks::used_up());
+    assert!(bench.ring.is_out_of_ids() && !bench.ring.may_post());
+    let Bench { mut calls, ring, .. } = bench;
+    let mut receives = RecvRing::new(ring, rules, Sequence::new(0));
+    let mut health = Health::new(1, 1);
+    assert_eq!(receives.post_one(&mut calls, &mut health), Err(ReceiveError::WorkIdsUsedUp));
+    assert_eq!(receives.post(&mut calls, &mut health, 2), Err(ReceiveError::WorkIdsUsedUp));
+
+    let mut sends = send_ring();
+    sends.renew_from(&Blocks::used_up());
+    let mut sends = SendRing::new::<Immediate>(sends, rules, Sequence::new(0), credits());
+    let frame = sends.next_frame(&mut calls, &mut health, &Immediate, Sequence::new(0));
+    assert_eq!(frame.err(), Some(SendError::WorkIdsUsedUp));
+}
+
+#[test]
+fn a_send_goes_out_with_no_more_than_its_frame_whatever_was_worked_out() {
+    for (asked, length) in [(0, 0), (63, 63), (64, 64), (65, 64), (u32::MAX, 64)] {
+        let mut ring = send_ring();
+        let mut vacant = ring.vacant().unwrap();
+        vacant.set_wire_bytes(asked);
+        let wr_id = vacant.wr_id();
+        assert_eq!(ring.slot(wr_id).entry.length, length, "{asked}");
+    }
+}
+
+/// A ring of four sends of 64 bytes, which nobody posts.
+fn send_ring() -> Frames<SendWr, 4> {
+    let Bench { queue, ring, .. } = bench();
+    let Frames { bounds, .. } = ring;
+    let bytes = Box::leak(Box::new([0u8; 4 * 64]));
+    // SAFETY: leaked, initialised, and nobody else has it.
+    let memory = unsafe { FrameMemory::from_raw_parts(NonNull::from(bytes).cast(), 4 * 64) };
+    let mut ring = Frames::new(memory, Origin { queue: queue.id(), qp_num: QP_NUM }, bounds).unwrap();
+    ring.set_key(bench_key());
+    ring
+}
+
+fn credits() -> Credits {
+    Credits::new(CreditMode::Off, 4, Sequence::new(0), Sequence::new(0))
 }
 
 fn bench_key() -> FrameKey {

@@ -1,5 +1,6 @@
 //! The access lock: its transitions beside a slow twin, and the spinning form under threads.
 
+mod hooked;
 mod line;
 mod queues;
 mod scenarios;

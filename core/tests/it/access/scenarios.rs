@@ -261,3 +261,175 @@ pub fn c5_a_panic_with_a_guard_held_leaves_the_lock_and_does_not_poison_it<L: Lo
         }
     }
 }
+
+/// One thread of a queue: it enters when it is let in, says so, and stays until told to leave.
+struct Staying<'a, L: Lock> {
+    lock: &'a L,
+    entered: &'a AtomicU32,
+    leave: &'a AtomicU32,
+}
+
+impl<L: Lock> Staying<'_, L> {
+    /// The thread of number `number` (from 0) leaves once more than that many may.
+    fn stay(&self, mode: Mode, number: u32) {
+        let _guard = self.lock.enter(mode);
+        assert_eq!(self.lock.phase().mode(), Some(mode));
+        self.entered.fetch_or(1 << number, SeqCst);
+        until("it may leave", || self.leave.load(SeqCst) > number);
+    }
+}
+
+/// What waits behind others of its mode enters with them, and past those of other modes alone: the whole of a queue, in order.
+pub fn a_batch_takes_its_mode_from_everywhere_in_the_queue_and_nobody_else<L: Lock>() {
+    let (read, disjoint, exclusive) = (Mode::Read, Mode::Disjoint, Mode::Exclusive);
+    // Each queue, and who is in together, phase by phase.
+    let queues: [(&[Mode], &[u32]); 4] = [
+        (&[read, disjoint, read, disjoint, exclusive], &[0b00101, 0b01010, 0b10000]),
+        (&[disjoint, read, exclusive, read, disjoint], &[0b10001, 0b01010, 0b00100]),
+        (&[read, disjoint, read, exclusive], &[0b0101, 0b0010, 0b1000]),
+        (&[exclusive, disjoint, read, exclusive, disjoint], &[0b00001, 0b10010, 0b00100, 0b01000]),
+    ];
+    for (queue, phases) in queues {
+        let (lock, entered, leave) = (L::default(), AtomicU32::new(0), AtomicU32::new(0));
+        thread::scope(|threads| {
+            let held = lock.enter(exclusive);
+            for (number, mode) in queue.iter().enumerate() {
+                // Who enters together leaves together.
+                let phase = phases.iter().position(|who| who & (1 << number) != 0).expect("each enters") as u32;
+                let (lock, entered, leave) = (&lock, &entered, &leave);
+                threads.spawn(move || {
+                    let _guard = lock.enter(*mode);
+                    entered.fetch_or(1 << number, SeqCst);
+                    until("it may leave", || leave.load(SeqCst) > phase);
+                });
+                until_waiting(lock, number as u32 + 1);
+            }
+            drop(held);
+            let mut all = 0;
+            for (phase, who) in phases.iter().enumerate() {
+                all |= who;
+                until("the phase has begun", || entered.load(SeqCst) == all);
+                // Nobody is in who is not yet to be: the count says so, too.
+                assert_eq!(lock.phase().holders(), who.count_ones(), "{queue:?} phase {phase}");
+                assert_eq!(lock.waiting().total(), queue.len() as u32 - all.count_ones());
+                leave.store(phase as u32 + 1, SeqCst);
+            }
+        });
+        assert_idle(&lock);
+    }
+}
+
+/// One that gives up from within the queue lets nobody past those that stand before it.
+pub fn one_that_times_out_behind_a_waiter_lets_nobody_past_it<L: Lock>() {
+    for (running, other) in [(Mode::Read, Mode::Disjoint), (Mode::Disjoint, Mode::Read)] {
+        for gives_up in [other, Mode::Exclusive] {
+            let (lock, entered, leave) = (L::default(), AtomicU32::new(0), AtomicU32::new(0));
+            let staying = Staying { lock: &lock, entered: &entered, leave: &leave };
+            thread::scope(|threads| {
+                let held = lock.enter(running);
+                threads.spawn(|| staying.stay(Mode::Exclusive, 0));
+                until_waiting(&lock, 1);
+                threads.spawn(|| staying.stay(running, 1));
+                until_waiting(&lock, 2);
+                let refused = lock.enter_within(gives_up, Duration::from_millis(5)).err();
+                assert_eq!(refused, Some(AccessRefused::TimedOut));
+                // The handover is over: whoever it had let in would be counted.
+                assert_eq!(
+                    (lock.phase().holders(), lock.waiting().total()),
+                    (1, 2),
+                    "one came past the exclusive waiter"
+                );
+                drop(held);
+                until("the exclusive one is in", || entered.load(SeqCst) == 0b01);
+                assert_eq!((lock.phase(), lock.waiting().total()), (Phase::Exclusive, 1));
+                leave.store(1, SeqCst);
+                until("and then the other", || entered.load(SeqCst) == 0b11);
+                leave.store(2, SeqCst);
+            });
+            assert_idle(&lock);
+        }
+    }
+}
+
+/// Nothing but the phase in progress, and at most one of each other shared mode, stands before a waiter: every pairing, with a
+/// crowd that keeps coming and nobody exclusive before it.
+pub fn a_waiter_comes_after_the_phase_in_progress_and_one_of_each_other_shared_mode<L: Lock>() {
+    for held in Mode::ALL {
+        for waits in Mode::ALL.into_iter().filter(|mode| *mode != held || !mode.is_shared()) {
+            for crowd in [&[held][..], &Mode::ALL[..]] {
+                let (lock, log, done) = (L::default(), Mutex::new(Vec::new()), AtomicBool::new(false));
+                let enter = |who: &'static str, mode| {
+                    let _guard = lock.enter(mode);
+                    log.lock().expect("no panic").push((who, mode));
+                };
+                thread::scope(|threads| {
+                    let in_progress = lock.enter(held);
+                    threads.spawn(|| {
+                        enter("waiter", waits);
+                        done.store(true, SeqCst);
+                    });
+                    until_waiting(&lock, 1);
+                    for mode in crowd.iter().cycle().take(6) {
+                        let (enter, done) = (&enter, &done);
+                        threads.spawn(move || {
+                            while !done.load(SeqCst) {
+                                enter("crowd", *mode);
+                            }
+                        });
+                    }
+                    until_waiting(&lock, 7);
+                    assert_eq!(lock.phase().mode(), Some(held), "who came later joined the phase in progress");
+                    drop(in_progress);
+                });
+                assert_bound(&log.into_inner().expect("no panic"), waits);
+                assert_idle(&lock);
+            }
+        }
+    }
+}
+
+/// Readers and disjoint writers take turns without end, and in each phase one asks to be alone and gives up. Whoever then waits
+/// to be alone is in the line, and comes after the phase in progress and the one that stands before it.
+pub fn those_that_gave_up_starve_nobody_who_waits_to_be_alone<L: Lock>() {
+    const GIVE_UP: u32 = 9;
+    let turn = |number: u32| if number.is_multiple_of(2) { Mode::Read } else { Mode::Disjoint };
+    let (lock, entered, leave) = (L::default(), AtomicU32::new(0), AtomicU32::new(0));
+    let (alone, staying) = (AtomicBool::new(false), Staying { lock: &lock, entered: &entered, leave: &leave });
+    thread::scope(|threads| {
+        let staying = &staying;
+        let waits_in = |number: u32| match turn(number) {
+            Mode::Read => lock.waiting().read,
+            _ => lock.waiting().disjoint,
+        };
+        threads.spawn(move || staying.stay(turn(0), 0));
+        until("the first is in", || entered.load(SeqCst) == 1);
+        threads.spawn(move || staying.stay(turn(1), 1));
+        until_waiting(&lock, 1);
+        for number in 2..2 + GIVE_UP {
+            let impatient = threads.spawn(|| lock.enter_within(Mode::Exclusive, Duration::from_millis(100)).err());
+            until("it stands there", || lock.waiting().exclusive == 1 || impatient.is_finished());
+            threads.spawn(move || staying.stay(turn(number), number));
+            until("the next stands behind it", || waits_in(number) == 1);
+            assert_eq!(impatient.join().expect("no panic"), Some(AccessRefused::TimedOut));
+            // The phase ends, and the other mode's begins.
+            leave.fetch_add(1, SeqCst);
+            until("the next phase runs", || entered.load(SeqCst) >> (number - 1) == 1);
+        }
+        threads.spawn(|| {
+            let _guard = lock.enter(Mode::Exclusive);
+            alone.store(true, SeqCst);
+        });
+        until("it has a place", || lock.waiting().exclusive == 1);
+        let last = GIVE_UP + 2;
+        threads.spawn(move || staying.stay(turn(last), last));
+        until("the next stands behind it", || waits_in(last) == 1);
+        // What stands before it, and no more.
+        leave.store(GIVE_UP + 1, SeqCst);
+        until("the one before it is in", || entered.load(SeqCst) >> (GIVE_UP + 1) == 1);
+        assert!(!alone.load(SeqCst));
+        leave.store(GIVE_UP + 2, SeqCst);
+        until("it is alone", || alone.load(SeqCst));
+        leave.store(u32::MAX, SeqCst);
+    });
+    assert_idle(&lock);
+}

@@ -69,6 +69,10 @@ test_lock! { SpinAccessLock<Yield>:
     at_most_one_phase_of_each_other_shared_mode_and_earlier_exclusives_run_before_a_waiter
     whoever_waited_behind_one_that_timed_out_joins_the_phase_that_runs
     what_is_refused_changes_nothing
+    a_batch_takes_its_mode_from_everywhere_in_the_queue_and_nobody_else
+    one_that_times_out_behind_a_waiter_lets_nobody_past_it
+    a_waiter_comes_after_the_phase_in_progress_and_one_of_each_other_shared_mode
+    those_that_gave_up_starve_nobody_who_waits_to_be_alone
 }
 
 #[test]

@@ -62,6 +62,36 @@ fn every_count_changes_its_own_field_alone_whatever_flags_are_set() {
     assert_eq!(alone.leave(Mode::Exclusive).bits(), flags);
 }
 
+/// Every way to change a state, whatever its bits say.
+fn changed_in_every_way(state: State) {
+    for mode in Mode::ALL {
+        for count in [0, 1, 2, MAX_HOLDERS, u32::MAX] {
+            if let Some(next) = state.admit(mode, count) {
+                assert_eq!(next.retract(mode, count), state, "{mode:?} {count}");
+            }
+        }
+        let _ = (state.arrive(mode), state.join(mode), state.leave(mode), state.retract(mode, u32::MAX));
+    }
+    let _ = (state.phase().holders(), state.begin_handover(), state.before_looking(), state.is_left_to_waiters());
+    for left in [Left::Nobody, Left::Some] {
+        let _ = (state.finish_handover(left), state.with_waiters(left));
+    }
+}
+
+/// Also of bits that no lock reads, as `-2^20` holders: the functions are public, and total.
+#[test]
+fn every_transition_of_any_bits_is_defined() {
+    for low in 0..1 << 11 {
+        for count in [0, 1, 2, MAX_HOLDERS, MAX_HOLDERS + 1, MAX_HOLDERS + 2, (1 << 21) - 1] {
+            changed_in_every_way(State::from_bits((count << 11) | low));
+        }
+    }
+    let step = if cfg!(debug_assertions) { 5 } else { 1 };
+    for count in (0..1 << 21).step_by(step) {
+        changed_in_every_way(State::from_bits(count << 11));
+    }
+}
+
 #[test]
 fn an_idle_lock_reads_zero_after_every_mode() {
     for mode in Mode::ALL {

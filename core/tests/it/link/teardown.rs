@@ -1,5 +1,7 @@
-use bareverbs_core::link::{Direction, Fault, Immediate, LinkError, Outstanding, SendError, WorkId};
-use bareverbs_core::verbs::{SendFlags, Wc, WcStatus, WrOpcode};
+use bareverbs_core::link::{
+    AlreadyStarted, Direction, Fault, Immediate, LinkError, Outstanding, ReceiveError, SendError, Sequence, WorkId,
+};
+use bareverbs_core::verbs::{EventType, SendFlags, Wc, WcStatus, WrOpcode};
 
 use super::provider::{Answer, QP_NUM, Rig, Seen, accept, rubbish};
 
@@ -94,4 +96,45 @@ fn the_memory_comes_back_whole_when_the_queue_pair_is_gone() {
     // SAFETY: the memory is ours alone again.
     let bytes = unsafe { core::slice::from_raw_parts_mut(memory.as_ptr(), memory.len_bytes()) };
     bytes.fill(1);
+}
+
+#[test]
+fn a_link_whose_completions_were_abandoned_is_broken_for_good_and_says_so() {
+    let mut rig: Rig<Immediate> = Rig::new(Immediate);
+    rig.link.post_receives(8).unwrap();
+    rig.arrive(b"x", Some(0));
+    rig.link.abandon();
+    let cause = Fault::Abandoned;
+    assert_eq!(rig.link.cause(), Some(cause));
+    assert_eq!(accept!(rig), Seen::Error(LinkError::Broken { cause }));
+    assert_eq!(rig.send(b"x"), Err(SendError::Broken { cause }));
+    assert_eq!(rig.link.post_receives(1), Err(ReceiveError::Broken { cause }));
+    rig.link.break_for_event(EventType::DEVICE_FATAL);
+    assert_eq!(rig.link.cause(), Some(cause), "the first cause stays");
+}
+
+#[test]
+fn a_link_whose_device_reported_a_failure_is_broken_for_good_and_says_which() {
+    let mut rig: Rig<Immediate> = Rig::new(Immediate);
+    rig.link.break_for_event(EventType::QP_FATAL);
+    let cause = Fault::Device { event: EventType::QP_FATAL };
+    assert_eq!((rig.link.cause(), rig.send(b"x")), (Some(cause), Err(SendError::Broken { cause })));
+    assert_eq!(rig.link.post_receives(1), Err(ReceiveError::Broken { cause }));
+}
+
+#[test]
+fn first_numbers_are_set_only_before_anything_is_posted_in_either_direction() {
+    let (tx, rx) = (Sequence::new(7), Sequence::new(9));
+    let mut fresh: Rig<Immediate> = Rig::new(Immediate);
+    assert_eq!(fresh.link.set_starts(tx, rx), Ok(()));
+    assert_eq!((fresh.link.next_sequence(), fresh.link.expected_sequence()), (tx, rx));
+    let mut received: Rig<Immediate> = Rig::new(Immediate);
+    received.link.post_receives(1).unwrap();
+    let mut sent: Rig<Immediate> = Rig::new(Immediate);
+    sent.send(b"x").unwrap();
+    for (rig, next) in [(&mut received, 0), (&mut sent, 1)] {
+        assert_eq!(rig.link.set_starts(tx, rx), Err(AlreadyStarted));
+        let numbers = (rig.link.next_sequence(), rig.link.expected_sequence());
+        assert_eq!(numbers, (Sequence::new(next), Sequence::new(0)), "as they were");
+    }
 }

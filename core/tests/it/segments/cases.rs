@@ -154,6 +154,42 @@ fn f6_of_overlapping_segments_the_first_scanned_stands_and_the_later_are_refused
     assert!(refused_text(refused).starts_with("expected segments that do not overlap"));
 }
 
+#[test]
+fn f6_of_two_ordinals_at_one_base_the_first_scanned_stands() {
+    let table = bound(&[(BASE, M, 1)]);
+    let on = |ordinal| ScannedSegment { ordinal: Ordinal(ordinal), ..seen(BASE, M) };
+    let served = ServedOrdinals { given: &[Ordinal(0), Ordinal(1)], pinned: &[] };
+    let refused = |of: &[ScannedSegment; 2]| (of[1], of[0]);
+    for first in [0, 1] {
+        let segments = [on(first), on(1 - first)];
+        let (segment, with) = refused(&segments);
+        let mut expected = vec![
+            if first == 1 {
+                Decision::Keep { key: key(BASE, 1) }
+            } else {
+                Decision::Bind { range: range(BASE, M), ordinal: Ordinal(0) }
+            },
+            Decision::Refuse { segment, reason: RefuseReason::Overlap { with } },
+        ];
+        if first == 0 {
+            expected.push(Decision::Drop { key: key(BASE, 1) });
+        }
+        assert_eq!(decided(&table, &segments, served, 1), expected);
+    }
+}
+
+#[test]
+fn f6_memory_that_went_over_to_another_device_is_bound_beside_the_old_segment_which_then_goes() {
+    let mut table = bound(&[(BASE, M, 1)]);
+    let segments = [ScannedSegment { ordinal: Ordinal(0), ..seen(BASE, M) }];
+    let served = ServedOrdinals { given: &[Ordinal(0), Ordinal(1)], pinned: &[] };
+    let bind = Decision::Bind { range: range(BASE, M), ordinal: Ordinal(0) };
+    assert_eq!(decided(&table, &segments, served, 1), [bind, Decision::Drop { key: key(BASE, 1) }]);
+    let value = table.rows()[0].value;
+    table.insert(Row { range: range(BASE, M), ordinal: Ordinal(0), value }).unwrap();
+    assert!(table.remove(key(BASE, 1)).is_some());
+}
+
 fn refused_text(decision: Decision<'_>) -> String {
     match decision {
         Decision::Refuse { reason, .. } => reason.to_string(),

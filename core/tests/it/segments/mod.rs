@@ -5,6 +5,7 @@ mod cases;
 mod device;
 mod growth;
 mod reconcile;
+mod stale_plans;
 mod worked_values;
 
 use bareverbs_core::range::AddressRange;

@@ -3,7 +3,7 @@
 use super::device::{Device, Refused, Segment, Served};
 use super::{BASE, M, MAX, gpu_limits, range};
 use bareverbs_core::range::AddressRange;
-use bareverbs_core::segments::{LengthSum, LocateError, Located, PlanError};
+use bareverbs_core::segments::{LengthSum, LocateError, Located, PlanError, StalePlan};
 
 fn bound(len_bytes: u64) -> (Device, Served) {
     let mut device = Device::default();
@@ -127,10 +127,10 @@ fn a_plan_for_another_state_of_the_segment_is_not_taken_in() {
     segment.grow(second, 1).unwrap();
     let before = segment.clone();
     let refused = segment.grow(first, 2).unwrap_err();
-    assert_eq!((refused.expected, refused.got), (2, 1));
+    assert_eq!(refused, StalePlan::Range { expected: range(BASE, 3 * M), got: range(BASE, M) });
     assert_eq!(segment, before);
     let bind = Segment::plan_bind(range(BASE, 9 * M), segment.limits()).unwrap();
-    assert!(segment.grow(bind, 3).is_err());
+    assert_eq!(segment.grow(bind, 3), Err(StalePlan::Binds));
 }
 
 #[test]
