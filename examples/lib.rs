@@ -1,10 +1,15 @@
-//! What the example programs share: how a fabric is chosen on the command line, and what others' tools say over TCP.
+//! What the example programs share: the command line's choices, saying a line, and what others' tools say over
+//! TCP.
 
 pub mod tool_address;
+
+use std::io::Write;
+use std::ops::RangeBounds;
 
 use bareverbs_core::link::CreditMode;
 use bareverbs_shell::{Error, Fabric};
 use clap::ValueEnum;
+use clap::builder::RangedU64ValueParser;
 
 /// Which fabric to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -46,6 +51,25 @@ impl From<CreditChoice> for CreditMode {
             CreditChoice::On => Self::On,
             CreditChoice::Off => Self::Off,
         }
+    }
+}
+
+/// Reads a number of an option; one out of range is refused with exit status 2, as everything that cannot be understood on
+/// the command line is.
+pub fn in_range<T: TryFrom<u64>>(range: impl RangeBounds<u64>) -> RangedU64ValueParser<T> {
+    RangedU64ValueParser::new().range(range)
+}
+
+/// As `println!`. Where nobody reads any more (`| head -1`) the program ends with status 1, and without a panic.
+#[macro_export]
+macro_rules! say {
+    ($($words:tt)*) => { $crate::say_line(format_args!($($words)*)) };
+}
+
+/// Writes what [`say!`] says.
+pub fn say_line(line: std::fmt::Arguments<'_>) {
+    if writeln!(std::io::stdout(), "{line}").is_err() {
+        std::process::exit(1);
     }
 }
 

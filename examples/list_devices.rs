@@ -2,7 +2,7 @@
 //!
 //! `cargo run --example list_devices` shows what the system has, and says plainly what is missing when it has nothing.
 
-use bareverbs_examples::FabricChoice;
+use bareverbs_examples::{FabricChoice, say};
 use bareverbs_shell::objects::device::{DeviceEntry, PortEntry};
 use bareverbs_shell::objects::gid::GidInfo;
 use clap::Parser;
@@ -18,12 +18,12 @@ struct Options {
 fn main() -> anyhow::Result<()> {
     let options = Options::parse();
     let fabric = options.fabric.make()?;
-    println!("fabric {}: {} ({})", fabric.kind(), fabric.symbols().library, fabric.reason());
+    say!("fabric {}: {} ({})", fabric.kind(), fabric.symbols().library, fabric.reason());
     let devices = fabric.devices()?;
     if devices.is_empty() {
-        println!("no RDMA device: the library and the kernel are there, but no driver has registered one.");
-        println!("On Linux: load the card's module, or `rdma link add rxe0 type rxe netdev eth0` for soft-RoCE.");
-        println!("On a Mac: Thunderbolt 5 is needed, with RDMA enabled from the recovery system.");
+        say!("no RDMA device: the library and the kernel are there, but no driver has registered one.");
+        say!("On Linux: load the card's module, or `rdma link add rxe0 type rxe netdev eth0` for soft-RoCE.");
+        say!("On a Mac: Thunderbolt 5 is needed, with RDMA enabled from the recovery system.");
     }
     for device in &devices {
         print_device(device);
@@ -32,26 +32,23 @@ fn main() -> anyhow::Result<()> {
 }
 
 fn print_device(device: &DeviceEntry) {
-    print!("{}  {:?}  {:?}", device.name, device.node_type, device.transport);
-    match device.guid {
-        Some(guid) => println!("  guid {guid:016x}"),
-        None => println!(),
-    }
+    let guid = device.guid.map_or_else(String::new, |guid| format!("  guid {guid:016x}"));
+    say!("{}  {:?}  {:?}{guid}", device.name, device.node_type, device.transport);
     match &device.ports {
         Ok(ports) => ports.iter().for_each(print_port),
-        Err(error) => println!("  cannot be asked: {error}"),
+        Err(error) => say!("  cannot be asked: {error}"),
     }
 }
 
 fn print_port(port: &PortEntry) {
     let info = &port.info;
     let mtu = info.active_mtu().bytes().map_or_else(|| "unknown".into(), |bytes| bytes.to_string());
-    println!("  port {}  {:?}  {:?}  MTU {mtu}  LID {}", info.number, info.state(), info.link_layer(), info.lid());
+    say!("  port {}  {:?}  {:?}  MTU {mtu}  LID {}", info.number, info.state(), info.link_layer(), info.lid());
     if port.gids.is_empty() {
-        println!("    no GID");
+        say!("    no GID");
     }
     for gid in &port.gids {
-        println!("    {}", in_words(gid));
+        say!("    {}", in_words(gid));
     }
 }
 

@@ -22,7 +22,7 @@ use bareverbs_core::connect::QueuePairConfig;
 use bareverbs_core::link::{Carrier, CreditMode, FrameStorage, Header, Immediate, SendError};
 use bareverbs_core::teardown_order;
 use bareverbs_core::verbs::LinkLayer;
-use bareverbs_examples::{CreditChoice, FabricChoice};
+use bareverbs_examples::{CreditChoice, FabricChoice, in_range, say};
 use bareverbs_shell::endpoint::{Endpoint, EndpointConfig, EndpointErrorKind, Event, Frames, Teardown, connect_pair};
 use bareverbs_shell::objects::DeviceContext;
 use bareverbs_shell::{Relax, Wait};
@@ -48,6 +48,8 @@ enum CarrierChoice {
 }
 
 /// Streams checked frames between two endpoints of this process.
+///
+/// --frames counts each way; the last line, and the throughput, count both ways together.
 #[derive(Clone, Parser)]
 struct Options {
     /// Which fabric to use.
@@ -57,16 +59,16 @@ struct Options {
     #[arg(long)]
     device: Option<String>,
     /// Port of the device, counted from 1.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = in_range::<u8>(1..=255))]
     port: u8,
     /// Frames to send each way, at least 1.
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..=u64::MAX / 4))]
     frames: u64,
     /// Payload bytes of a frame: 8 to 65472.
-    #[arg(long, default_value_t = 4096)]
+    #[arg(long, default_value_t = 4096, value_parser = in_range::<usize>(8..=MAX_FRAME as u64 - 64))]
     size: usize,
     /// Frames that may be unanswered each way: 1 to 32; 16 without credits, else no limit but those.
-    #[arg(long)]
+    #[arg(long, value_parser = in_range::<u64>(1..=RING as u64))]
     window: Option<u64>,
     /// Whether the ends grant each other credits; by default what the link layer suggests.
     #[arg(long, value_enum)]
@@ -84,10 +86,8 @@ struct Options {
 
 fn main() -> anyhow::Result<()> {
     let options = Options::parse();
-    ensure!((8..=MAX_FRAME - 64).contains(&options.size), "--size must be 8 to {}", MAX_FRAME - 64);
-    ensure!(options.window.is_none_or(|window| (1..=RING as u64).contains(&window)), "--window must be 1 to {RING}");
     let fabric = options.fabric.make()?;
-    println!("fabric {}: {}", fabric.kind(), fabric.reason());
+    say!("fabric {}: {}", fabric.kind(), fabric.reason());
     let device = fabric.open(options.device.as_deref())?;
     let link_layer = device.port(options.port)?.link_layer();
     // Thunderbolt is said to lose immediate data.
@@ -95,7 +95,7 @@ fn main() -> anyhow::Result<()> {
         LinkLayer::THUNDERBOLT => CarrierChoice::Header,
         _ => CarrierChoice::Immediate,
     });
-    println!("device {}, {link_layer:?}, carrier {carrier:?}", device.name());
+    say!("device {}, {link_layer:?}, carrier {carrier:?}", device.name());
     if options.sweep {
         return sweep(&options, &device);
     }
@@ -126,7 +126,7 @@ fn sweep(options: &Options, device: &Arc<DeviceContext>) -> anyhow::Result<()> {
     rings!(2 4 8 16 32);
     ensure!(runs == RUNS, "{runs} runs");
     let frames = 2 * RUNS * options.frames.div_ceil(RUNS);
-    println!("result frames={frames} lost=0 corrupt=0 seconds={:.3}", began.elapsed().as_secs_f64());
+    say!("result frames={frames} lost=0 corrupt=0 seconds={:.3}", began.elapsed().as_secs_f64());
     Ok(())
 }
 
@@ -151,25 +151,25 @@ fn run<C: Carrier, const N: usize>(
     let mut a: End<C, N> = Endpoint::new(device, carrier, config("end b"), storage_a)?;
     let mut b: End<C, N> = Endpoint::new(device, carrier, config("end a"), storage_b)?;
     connect_pair(&mut a, &mut b)?;
-    println!("a: {}", a.destination());
-    println!("b: {}", b.destination());
+    say!("a: {}", a.destination());
+    say!("b: {}", b.destination());
 
     let window = options.window.unwrap_or(match a.credit_mode() {
         CreditMode::On => N as u64,
         CreditMode::Off => N as u64 / 2,
     });
-    println!("carrier {:?}, rings of {N}, credits {:?}, window {window}", C::CARRIER, a.credit_mode());
+    say!("carrier {:?}, rings of {N}, credits {:?}, window {window}", C::CARRIER, a.credit_mode());
     let mut stream = Stream::new(options, window)?;
     let began = Instant::now();
     stream.run(&mut a, &mut b)?;
     let seconds = began.elapsed().as_secs_f64();
 
-    println!("teardown");
+    say!("teardown");
     for (name, teardown) in [("a", a.close()?), ("b", b.close()?)] {
         print_teardown(name, &teardown)?;
     }
     stream.print(seconds);
-    println!("result frames={} lost=0 corrupt=0 seconds={seconds:.3}", 2 * options.frames);
+    say!("result frames={} lost=0 corrupt=0 seconds={seconds:.3}", 2 * options.frames);
     Ok(())
 }
 
@@ -286,14 +286,14 @@ impl<'options> Stream<'options> {
 
     fn print(&self, seconds: f64) {
         let bytes = 2.0 * self.options.frames as f64 * self.options.size as f64;
-        println!(
+        say!(
             "throughput {:.1} MB/s, {:.0} frames/s",
             bytes / seconds / 1e6,
             2.0 * self.options.frames as f64 / seconds
         );
         for percentile in [50.0, 90.0, 99.0, 99.9, 100.0] {
             let us = self.latency_ns.value_at_percentile(percentile) as f64 / 1e3;
-            println!("latency p{percentile}: {us:.1} us");
+            say!("latency p{percentile}: {us:.1} us");
         }
     }
 }
@@ -347,9 +347,9 @@ const fn next(state: u64) -> u64 {
 
 fn print_teardown(name: &str, teardown: &Teardown) -> anyhow::Result<()> {
     let steps: Vec<_> = teardown.done().map(|step| format!("{step:?}")).collect();
-    println!("  {name}: {}", steps.join(" -> "));
+    say!("  {name}: {}", steps.join(" -> "));
     if let Some(reason) = &teardown.not_drained {
-        println!("  {name}: not drained, so the queue pair went first: {reason}");
+        say!("  {name}: not drained, so the queue pair went first: {reason}");
     }
     teardown_order::check(teardown.quiesced, teardown.done())?;
     Ok(())

@@ -35,8 +35,8 @@ pub struct Pair {
 
 /// Runs blocks of both sides in turns, `turns` times; who is first changes with each turn.
 ///
-/// Blocks that follow each other within microseconds find the same processor clock and the same neighbours, so their ratio holds
-/// on a machine where times do not; a block with another process in between spoils one ratio of many.
+/// Blocks that follow each other within microseconds find the same processor clock and the same neighbours, so their ratio
+/// holds on a machine where times do not; a block with another process in between spoils one ratio of many.
 pub fn in_turns(turns: u32, mut ours: impl FnMut() -> Duration, mut baseline: impl FnMut() -> Duration) -> Pair {
     let mut pairs = Vec::new();
     for turn in 0..turns {

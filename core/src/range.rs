@@ -110,8 +110,8 @@ impl AddressRange {
         Some(Self { base, len_bytes: above_base + 1 })
     }
 
-    /// The part of it that starts at `span.offset_bytes` and is `span.len_bytes` long; none if that leaves the range, or if it is
-    /// the empty part at the end of a range that ends at 2^64: no address names that place.
+    /// The part of it that starts at `span.offset_bytes` and is `span.len_bytes` long; none if that leaves the range, or if it
+    /// is the empty part at the end of a range that ends at 2^64: no address names that place.
     #[inline]
     pub const fn part(self, span: Span) -> Option<Self> {
         if span.offset_bytes > self.len_bytes || span.len_bytes > self.len_bytes - span.offset_bytes {

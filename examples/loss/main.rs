@@ -28,6 +28,7 @@ use std::time::Duration;
 
 use anyhow::{bail, ensure};
 use bareverbs_core::link::{Carrier, Header, Immediate, Raw};
+use bareverbs_examples::{in_range, say};
 use bareverbs_shell::objects::DeviceContext;
 use bareverbs_shell::soft::{SoftConfig, SoftDevice, SoftFabric};
 use bareverbs_shell::{Fabric, FabricKind};
@@ -69,10 +70,10 @@ struct Options {
     #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
     frames: u64,
     /// Payload bytes of a frame: 8 to 65536.
-    #[arg(long, default_value_t = 1024)]
+    #[arg(long, default_value_t = 1024, value_parser = in_range::<usize>(content::NUMBER_BYTES as u64..=MAX_SIZE as u64))]
     size: usize,
     /// Frames that may be unanswered: 1 to 31. One receive more is posted, so that a frame that comes twice finds one.
-    #[arg(long, default_value_t = 16)]
+    #[arg(long, default_value_t = 16, value_parser = in_range::<u64>(1..=RING as u64 - 1))]
     window: u64,
     /// How a frame's number travels.
     #[arg(long, value_enum, default_value = "header")]
@@ -116,8 +117,6 @@ impl Options {
 
 fn main() -> anyhow::Result<ExitCode> {
     let options = Options::parse();
-    ensure!((content::NUMBER_BYTES..=MAX_SIZE).contains(&options.size), "--size must be 8 to {MAX_SIZE}");
-    ensure!((1..RING as u64).contains(&options.window), "--window must be 1 to {}", RING - 1);
     match options.carrier {
         CarrierChoice::Immediate => run(&options, Immediate),
         CarrierChoice::Header => run(&options, Header::<64>::with_checksum()),
@@ -136,9 +135,9 @@ fn run<C: Carrier>(options: &Options, carrier: C) -> anyhow::Result<ExitCode> {
         _ => stream.over_software(options, carrier)?,
     }
     for (kind, count) in &stream.kinds {
-        println!("{count} times the receiver said: {kind}");
+        say!("{count} times the receiver said: {kind}");
     }
-    println!("result {}", stream.ledger);
+    say!("result {}", stream.ledger);
     Ok(if stream.ledger.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -235,7 +234,7 @@ impl Stream {
         if self.told < TOLD {
             self.told += 1;
             let planned = if planned.is_empty() { String::new() } else { format!("{planned}; ") };
-            println!("{planned}after {} frames the receiver said {said}", self.ledger.delivered());
+            say!("{planned}after {} frames the receiver said {said}", self.ledger.delivered());
         }
         if self.fruitless == FRUITLESS_LINKS {
             bail!("{FRUITLESS_LINKS} links in a row delivered nothing, the last one for {said}");

@@ -24,6 +24,8 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use bareverbs_core::connect::Destination;
 use bareverbs_core::link::Raw;
+use bareverbs_core::verbs::Mtu;
+use bareverbs_examples::say;
 use bareverbs_examples::tool_address::{self, ADDRESS_BYTES};
 use bareverbs_shell::exchange::{Channel, Listener};
 
@@ -31,7 +33,7 @@ use crate::rounds::{self, Payloads, Report, Way};
 use crate::{End, Options, Role};
 
 /// The tools' path MTU.
-pub(crate) const MTU_BYTES: u32 = 1024;
+pub(crate) const MTU: Mtu = Mtu::B1024;
 /// What a tool's client fills its buffer with.
 const FIRST_BYTE: u8 = 0x7b;
 const DONE: &[u8; 5] = b"done\0";
@@ -62,7 +64,7 @@ pub(crate) fn run(options: &Options, end: &mut End<Raw>, role: Role) -> anyhow::
             (channel, remote)
         }
     };
-    println!("{role:?}: {} to {remote} at {}", end.destination(), channel.address());
+    say!("{role:?}: {} to {remote} at {}", end.destination(), channel.address());
     let report = play(options, end, role)?;
     // The tools have no last word: this gives the device time to answer theirs before its queue pair goes.
     std::thread::sleep(Duration::from_millis(100));

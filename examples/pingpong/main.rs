@@ -23,10 +23,10 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, bail};
 use bareverbs_core::link::{Carrier, Header, Immediate, Raw};
 use bareverbs_core::verbs::{LinkLayer, Mtu};
-use bareverbs_examples::{CreditChoice, FabricChoice};
+use bareverbs_examples::{CreditChoice, FabricChoice, in_range, say};
 use bareverbs_shell::endpoint::{Endpoint, Frames};
 use bareverbs_shell::exchange::{self, Listener, Reach, Terms};
 use bareverbs_shell::objects::DeviceContext;
@@ -98,22 +98,22 @@ struct Options {
     #[arg(long)]
     device: Option<String>,
     /// Port of the device, counted from 1.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = in_range::<u8>(1..=255))]
     ib_port: u8,
     /// Index of the GID to use; the first IPv4-mapped one if not given.
     #[arg(long)]
     gid_index: Option<u8>,
     /// Path MTU in bytes: 256 to 4096. By default 1024, and the port's for rc without --interop.
-    #[arg(long)]
-    mtu: Option<u32>,
+    #[arg(long, value_parser = mtu_of)]
+    mtu: Option<Mtu>,
     /// Time to an rc retry, coded as 4.096 microseconds times 2 to this power. Emulated devices want 18.
-    #[arg(long, default_value_t = 14)]
+    #[arg(long, default_value_t = 14, value_parser = in_range::<u8>(0..=31))]
     timeout: u8,
     /// Bytes of a message: 1 to 1048576.
-    #[arg(long, default_value_t = 4096)]
+    #[arg(long, default_value_t = 4096, value_parser = in_range::<usize>(1..=MAX_SIZE as u64))]
     size: usize,
     /// Round trips.
-    #[arg(long, default_value_t = 1000)]
+    #[arg(long, default_value_t = 1000, value_parser = in_range::<u64>(1..=u64::MAX))]
     iterations: u64,
     /// How a message's number travels; by default what the link layer allows.
     #[arg(long, value_enum, conflicts_with = "interop")]
@@ -143,15 +143,13 @@ enum Role {
 
 fn main() -> anyhow::Result<()> {
     let options = Options::parse();
-    ensure!((1..=MAX_SIZE).contains(&options.size), "--size must be 1 to {MAX_SIZE}");
-    ensure!(options.iterations > 0, "--iterations must be 1 at least");
     let fabric = options.fabric.make()?;
     let both = options.server && options.client.is_some();
     if fabric.kind() == FabricKind::Soft && !both {
         bail!("the software fabric lives in one process ({}): give --server and --client together", fabric.reason());
     }
     let device = fabric.open(options.device.as_deref())?;
-    println!("fabric {}, device {}: {}", fabric.kind(), device.name(), fabric.reason());
+    say!("fabric {}, device {}: {}", fabric.kind(), device.name(), fabric.reason());
     match (options.server, &options.client) {
         (true, None) => end(&options, &device, Role::Server),
         (false, _) => end(&options, &device, Role::Client),
@@ -192,8 +190,8 @@ fn make<C: Carrier>(options: &Options, device: &Arc<DeviceContext>, carrier: C) 
         Transport::Rc => EndpointConfig::rc(peer).timeout(options.timeout),
     };
     let mut queue_pair = config.queue_pair.port(options.ib_port);
-    if let Some(bytes) = options.mtu.or(options.interop.then_some(interop::MTU_BYTES)) {
-        queue_pair = queue_pair.path_mtu(mtu_of(bytes)?);
+    if let Some(mtu) = options.mtu.or(options.interop.then_some(interop::MTU)) {
+        queue_pair = queue_pair.path_mtu(mtu);
     }
     config = config.queue_pair(queue_pair);
     if let Some(credits) = options.credits {
@@ -206,9 +204,9 @@ fn make<C: Carrier>(options: &Options, device: &Arc<DeviceContext>, carrier: C) 
     Ok(Endpoint::new(device, carrier, config.frame_bytes(frame_bytes as u32), Frames::Owned)?)
 }
 
-fn mtu_of(bytes: u32) -> anyhow::Result<Mtu> {
-    let known = (1..=5).map(Mtu).find(|mtu| mtu.bytes() == Some(bytes));
-    known.with_context(|| format!("--mtu must be 256, 512, 1024, 2048 or 4096, not {bytes}"))
+fn mtu_of(bytes: &str) -> Result<Mtu, &'static str> {
+    let known = (1..=5).map(Mtu).find(|mtu| mtu.bytes().is_some_and(|known| known.to_string() == bytes));
+    known.ok_or("it must be 256, 512, 1024, 2048 or 4096")
 }
 
 /// Our own exchange, and rounds whose payloads both ends know.
@@ -219,7 +217,7 @@ fn meet<C: Carrier>(options: &Options, device: &Arc<DeviceContext>, role: Role, 
         Role::Server => exchange::accept(&Listener::bind(options.listen_at(), &terms)?, &mut end, &terms)?,
         Role::Client => exchange::connect(&options.server_addresses()?, &mut end, &terms)?,
     };
-    println!("{role:?}: {} to {}, {:?}", end.destination(), met.agreement.remote, met.agreement.path_mtu);
+    say!("{role:?}: {} to {}, {:?}", end.destination(), met.agreement.remote, met.agreement.path_mtu);
     let payloads = Payloads::new(options.size);
     let report = rounds::run(options, &mut end, role, |buffer, way, number| payloads.fill(buffer, way, number), {
         |came, way, number| payloads.check(came, way, number)

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure};
 use bareverbs_core::link::Carrier;
+use bareverbs_examples::say;
 use bareverbs_shell::Wait;
 use bareverbs_shell::endpoint::Event;
 use hdrhistogram::Histogram;
@@ -153,10 +154,10 @@ impl Report {
         if let Some(round_trips) = round_trips_ns {
             for percentile in [0.0, 50.0, 90.0, 99.0, 99.9, 100.0] {
                 let us = round_trips.value_at_percentile(percentile) as f64 / 1e3;
-                println!("round trip p{percentile}: {us:.1} us");
+                say!("round trip p{percentile}: {us:.1} us");
             }
         }
-        println!(
+        say!(
             "result role={} iterations={iterations} size={size} mean_us={mean_us:.2} wrong=0",
             format!("{role:?}").to_lowercase()
         );

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use bareverbs_examples::FabricChoice;
+use bareverbs_examples::{FabricChoice, say};
 use bareverbs_shell::exchange::{Listener, Reach, Terms};
 use bareverbs_shell::memory::{LocalMemory, OwnedBytes};
 use bareverbs_shell::objects::DeviceContext;
@@ -107,7 +107,7 @@ fn main() -> anyhow::Result<()> {
         bail!("the software fabric lives in one process ({}): leave --server and --client out", fabric.reason());
     }
     let device = fabric.open(options.device.as_deref())?;
-    println!("fabric {}, device {}: {}", fabric.kind(), device.name(), fabric.reason());
+    say!("fabric {}, device {}: {}", fabric.kind(), device.name(), fabric.reason());
     let report = match &options.client {
         Some(host) => {
             let servers: Vec<SocketAddr> =
@@ -127,7 +127,7 @@ fn main() -> anyhow::Result<()> {
         }
     };
     let Report { operations, bytes, wrong } = report;
-    println!("result operations={operations} bytes={bytes} wrong={wrong}");
+    say!("result operations={operations} bytes={bytes} wrong={wrong}");
     ensure!(wrong == 0, "{wrong} values were not what they must be");
     Ok(())
 }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use anyhow::ensure;
 use bareverbs_core::verbs::AccessFlags;
 use bareverbs_core::verbs::device::AtomicCap;
+use bareverbs_examples::say;
 use bareverbs_shell::exchange::{self, Listener};
 use bareverbs_shell::memory::HostDomain;
 use bareverbs_shell::objects::DeviceContext;
@@ -35,7 +36,7 @@ pub fn serve(options: &Options, device: &Arc<DeviceContext>, listener: &Listener
     let mut stream = met.channel.stream();
     stream.set_write_timeout(Some(options.patience()))?;
     stream.write_all(&lease.remote().encode())?;
-    println!("owner: published {}", lease.remote());
+    say!("owner: published {}", lease.remote());
 
     let mut arrival = None;
     while arrival.is_none() {

@@ -90,7 +90,8 @@ impl Visit<'_> {
         Ok(())
     }
 
-    /// Adds 3 to the counter, swaps in 1000 more, and fails to swap where another value is expected. Each brings what was there.
+    /// Adds 3 to the counter, swaps in 1000 more, and fails to swap where another value is expected. Each brings what was
+    /// there.
     fn add_and_swap(&mut self, was: u64) -> anyhow::Result<()> {
         let (answer, word) = (self.into.part(0, 8)?, self.remote.part(0, 8)?);
         self.perform(WORD_BYTES, |end| end.fetch_add(&answer, &word, 3))?;

@@ -53,8 +53,8 @@ struct Outcome {
 /// Whatever a peer sends, an exchange ends as the order says: nothing moves before both agree, an end that goes no further
 /// says why, and no more is read than the next step's bytes.
 ///
-/// Bytes: what a peer sends until it closes. What comes at a place where a hello or step is due, and starts with 0xFF, stands for
-/// the right one.
+/// Bytes: what a peer sends until it closes. What comes at a place where a hello or step is due, and starts with 0xFF, stands
+/// for the right one.
 pub fn exchange(bytes: &[u8]) {
     let hello = Hello { carrier: CarrierKind::Header, recv_depth: 4, ..Reader::new(&[0x5A; 80]).hello() };
     let sent = what_is_sent(bytes, &hello);

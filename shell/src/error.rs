@@ -2,7 +2,8 @@
 //!
 //! Every error of the shell is a typed enum that a caller can match on, and turns into an `anyhow::Error` by itself. The
 //! text is for an engineer at three in the morning: it names the device, the call, the errno by number and by this
-//! system's name, and the remedy where one is known.
+//! system's name, and the remedy where one is known. It is all in the one text: no error has a source, so that printing an
+//! error and printing its chain say the same.
 
 use std::fmt;
 use std::sync::Arc;
@@ -202,6 +203,17 @@ pub enum Error {
         /// The size.
         got: u64,
     },
+    /// The provider made something smaller than it was asked for.
+    Granted {
+        /// The device.
+        device: Arc<str>,
+        /// What.
+        what: &'static str,
+        /// How much was asked for.
+        asked: u32,
+        /// How much there is, as the provider says.
+        granted: i32,
+    },
     /// A handle was used in a child process after `fork`: verbs objects belong to the process that made them.
     Forked {
         /// The device.
@@ -268,6 +280,10 @@ impl fmt::Display for Error {
             Self::Route(error) => error.fmt(f),
             Self::Poll(error) => error.fmt(f),
             Self::Size { what, got } => write!(f, "{what} of {got} is not possible"),
+            Self::Granted { device, what, asked, granted } => write!(
+                f,
+                "device {device}: {what} are {granted}, and {asked} were asked for: ask for no more than the device has"
+            ),
             Self::Forked { device } => {
                 write!(f, "device {device} was opened by the parent process; open it again in this one")
             }
@@ -284,21 +300,8 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Load(error) => Some(error),
-            Self::Call(error) => Some(error),
-            Self::DeviceName { error, .. } => Some(error),
-            Self::Gid(error) => Some(error),
-            Self::Route(error) => Some(error),
-            Self::Poll(error) => Some(error),
-            Self::Link(error) => Some(error),
-            Self::Credits(error) => Some(error),
-            _ => None,
-        }
-    }
-}
+// Its text is whole by itself, and its parts can be matched on: a source would be told twice by who prints the chain.
+impl std::error::Error for Error {}
 
 impl From<LoadError> for Error {
     fn from(error: LoadError) -> Self {
@@ -317,3 +320,6 @@ impl From<GidError> for Error {
         Self::Gid(error)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,8 +1,8 @@
 //! What other libraries cost beside ours, on the provider that does nothing: `ibverbs` 0.9.2 and `sideway` 0.4.3, as published.
 //!
-//! Both reach libibverbs by its name, and find a stand-in there (`standin.c`) whose objects are the provider's; so they, C and we
-//! call the same functions. Their loops do what their documentation shows, the least of it: posts without books of what is in
-//! flight, polls that look at each entry's status and number. (Ours, in the same run, keep the books of a link and check the
+//! Both reach libibverbs by its name, and find a stand-in there (`standin.c`) whose objects are the provider's; so they, C and
+//! we call the same functions. Their loops do what their documentation shows, the least of it: posts without books of what is
+//! in flight, polls that look at each entry's status and number. (Ours, in the same run, keep the books of a link and check the
 //! queue pair and the sequence, too.) `sideway`'s other queue pair, over `ibv_wr_*`, would need a provider that has those.
 #![allow(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! RDMA writes and reads over one reliable connection between two queue pairs of this process, one after the other: post, poll until
-//! it is done. The other side of `benches/c/one_sided.c`; `benches/one-sided` runs both in turns.
+//! RDMA writes and reads over one reliable connection between two queue pairs of this process, one after the other: post, poll
+//! until it is done. The other side of `benches/c/one_sided.c`; `benches/one-sided` runs both in turns.
 //!
 //! `one_sided DEVICE GID_INDEX write|read BYTES ITERATIONS`
 

@@ -1,7 +1,7 @@
 //! Takes times of two sides in turns and prints their ratios beside the bars. Nothing is asserted: times are a machine's.
 //!
-//! `ratios [PROCESSES] [WORD...]`: in so many processes (5), the rows that have one of the words in their names. Each process has
-//! its memory elsewhere, so the range of their ratios says what placement does.
+//! `ratios [PROCESSES] [WORD...]`: in so many processes (5), the rows that have one of the words in their names. Each process
+//! has its memory elsewhere, so the range of their ratios says what placement does.
 
 use std::collections::BTreeMap;
 use std::process::{Command, ExitCode};

@@ -24,11 +24,11 @@
 //!
 //! # The head
 //!
-//! A batch stays where its first member stood, also when that one gives up while others of it wait. An exclusive waiter stands in
-//! its slot until it is called, since it knows itself by that; so a slot that another gives up before it stays a gap in the
-//! ring. Gaps behind all that wait are free at once; those before all that wait, with the next call: it moves the head up to the
-//! nearest that still stands (a call of an exclusive waiter, to the slot behind its own, which must not be given again yet). So
-//! no gap outlives the calls of those that stand around it, whether anybody waits exclusively or not.
+//! A batch stays where its first member stood, also when that one gives up while others of it wait. An exclusive waiter stands
+//! in its slot until it is called, since it knows itself by that; so a slot that another gives up before it stays a gap in the
+//! ring. Gaps behind all that wait are free at once; those before all that wait, with the next call: it moves the head up to
+//! the nearest that still stands (a call of an exclusive waiter, to the slot behind its own, which must not be given again
+//! yet). So no gap outlives the calls of those that stand around it, whether anybody waits exclusively or not.
 
 use super::mode::{Mode, Phase, Waiting};
 use super::state::State;

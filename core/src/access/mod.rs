@@ -23,11 +23,11 @@
 //! own phase is the phase in progress, the exclusive waiters registered before it, and at most one phase of each other shared
 //! mode. When a phase ends, all that wait in the next mode enter *together*. The `batch` module's file says why this follows.
 //!
-//! The state is one word in every form: who holds, and whether anybody waits. Who waits, and in what order, is told elsewhere: a
-//! parking form has the system's queue, the spinning form a second word, its [`Line`]. One word cannot be both. Twenty-one bits
-//! count holders, and a line in which each waiter has a place that it can give up takes 32; a longer one would be nodes on the
-//! waiters' stacks, linked by raw pointers, which this crate does without. So places are few ([`MAX_SHARED_PLACES`] readers, as
-//! many disjoint writers, [`MAX_EXCLUSIVE_PLACES`] exclusive ones), and the bound is for those that have one.
+//! The state is one word in every form: who holds, and whether anybody waits. Who waits, and in what order, is told elsewhere:
+//! a parking form has the system's queue, the spinning form a second word, its [`Line`]. One word cannot be both. Twenty-one
+//! bits count holders, and a line in which each waiter has a place that it can give up takes 32; a longer one would be nodes on
+//! the waiters' stacks, linked by raw pointers, which this crate does without. So places are few ([`MAX_SHARED_PLACES`]
+//! readers, as many disjoint writers, [`MAX_EXCLUSIVE_PLACES`] exclusive ones), and the bound is for those that have one.
 //!
 //! A phase may have more holders than can be counted only by leaked guards. Who *arrives* then is told
 //! [`Full`](AccessRefused::Full); who waits already waits, like everybody in the line, for a phase in progress to end that
@@ -42,12 +42,12 @@
 //!
 //! # Interrupts
 //!
-//! Between a thread and an interrupt (or signal handler) that preempts it, only `try_*` may be used in the interrupt. A blocking
-//! call there waits for a holder that cannot run until the interrupt returns. That is so even if the holder is another
+//! Between a thread and an interrupt (or signal handler) that preempts it, only `try_*` may be used in the interrupt. A
+//! blocking call there waits for a holder that cannot run until the interrupt returns. That is so even if the holder is another
 //! thread: the preempted one may be next in the line, and nobody passes it. `try_*` waits for nobody: it looks at one
-//! word, and changes it at once or not at all. A guard got that way may be dropped in the interrupt with the spinning form, since handing over
-//! never waits either (a handover that the interrupt preempted is left a note to look again). It may not be with a parking form:
-//! waking threads takes the queue's lock, which the preempted thread may hold.
+//! word, and changes it at once or not at all. A guard got that way may be dropped in the interrupt with the spinning form,
+//! since handing over never waits either (a handover that the interrupt preempted is left a note to look again). It may not be
+//! with a parking form: waking threads takes the queue's lock, which the preempted thread may hold.
 
 mod atomic;
 mod batch;

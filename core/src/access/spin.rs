@@ -13,8 +13,8 @@ use super::spin_wait::SpinQueue;
 
 /// A three-mode lock that waits by spinning, with [`RelaxStrategy`] `R` between two looks.
 ///
-/// What it promises is said in the [module](super): fair in phases, no poison, recursion, interrupts. It needs no memory but its
-/// own two words: one for those that hold it, and one for the line of those that wait. Up to
+/// What it promises is said in the [module](super): fair in phases, no poison, recursion, interrupts. It needs no memory but
+/// its own two words: one for those that hold it, and one for the line of those that wait. Up to
 /// [`MAX_SHARED_PLACES`](super::MAX_SHARED_PLACES) readers (63), as many disjoint writers, and
 /// [`MAX_EXCLUSIVE_PLACES`](super::MAX_EXCLUSIVE_PLACES) exclusive ones (7) stand in its line at a time. The bound on what runs
 /// before a waiter is for those that have a place, from the moment they have said so in the word; who finds none spins until

@@ -16,9 +16,9 @@
 //! | 24-31 | nonce, as the caller gave it |
 //! | 32-63 | [`Destination`] |
 //!
-//! Integers are big-endian. A reliable queue pair for one-sided operations says in bits 2-7 of byte 9 how many reads and atomics it
-//! can have under way. The rule this file protects: **decoding is total, and each hello has one wire form.** What two
-//! hellos make together is decided in [`agreement`](crate::connect::agreement).
+//! Integers are big-endian. A reliable queue pair for one-sided operations says in bits 2-7 of byte 9 how many reads and
+//! atomics it can have under way. The rule this file protects: **decoding is total, and each hello has one wire form.** What
+//! two hellos make together is decided in [`agreement`](crate::connect::agreement).
 
 use crate::connect::config::Service;
 use crate::connect::destination::{self, Destination, DestinationError};
@@ -84,8 +84,8 @@ pub struct Hello {
     pub checksum: Checksum,
     /// Whether the link carries credits.
     pub credits: CreditMode,
-    /// Reads and atomics that this end can have under way, as initiator and as responder: at most [`MOST_RD_ATOMIC`], and 0 but for a
-    /// reliable queue pair without frames.
+    /// Reads and atomics that this end can have under way, as initiator and as responder: at most [`MOST_RD_ATOMIC`], and 0 but
+    /// for a reliable queue pair without frames.
     pub max_rd_atomic: u8,
     /// Receives that this end keeps posted.
     pub recv_depth: u32,

@@ -1,4 +1,4 @@
-//! Bytes that a device reads and writes: static storage with one owner at a time, frames, and who holds each of them.
+//! Frames that a device reads and writes, and who holds each of them. Whose the bytes are, storage, is in `memory`.
 //!
 //! The rule this file protects: **while a frame is the device's, safe code can hold no reference to its bytes**: from the
 //! post to the completion, after a post of which nobody knows the outcome, and whatever completions are replayed, come
@@ -10,11 +10,10 @@
 //!
 //! This file alone guarantees:
 //!
-//! 1. *One owner.* A [`FrameMemory`] is the only way to its bytes: storage has one claim at a time, splitting divides, and
-//!    [`FrameMemory::from_raw_parts`] makes it its caller's duty. `Frames` takes it in and gives it out again
-//!    ([`HeldMemory::release`]) only against the promise that the queue pair is gone. Until then it neither drops it nor
-//!    lets it be dropped (`ManuallyDrop`), so that the claim, which comes back with the drop of a `FrameMemory`, never comes
-//!    back while a device may know the bytes (`claim`: not before every part of it has).
+//! 1. *The memory is kept.* A [`FrameMemory`] is the only way to its bytes (`memory`). `Frames` takes it in and gives it out
+//!    again ([`HeldMemory::release`]) only against the promise that the queue pair is gone. Until then it neither drops it
+//!    nor lets it be dropped (`ManuallyDrop`), so that the claim, which comes back with the drop of a `FrameMemory`, never
+//!    comes back while a device may know the bytes.
 //! 2. *One queue pair.* The requests of a `Frames` are posted to one queue pair: the link keeps the
 //!    [`QueuePairCalls`] to itself and lends it to nobody.
 //! 3. *In flight is a run.* Slots are posted in a circle, so the device's are the `in_flight` slots before `next_id`'s.
@@ -27,181 +26,23 @@
 //!    outside the run and borrows the ring mutably, so nothing is posted while it lives, but by consuming it.
 //!
 //! Forgetting a token, a ring or a link keeps frames from being used again, and no more. Dropping a ring frees nothing:
-//! the memory is `'static`, and stays claimed, or its owner's. A ring may move at any time: the pointers in its requests are written right
-//! before the post and not followed after it (ibv_post_send(3): requests may be reused when the call returns).
+//! the memory is `'static`, and stays claimed, or its owner's. A ring may move at any time: the pointers in its requests are
+//! written right before the post and not followed after it (ibv_post_send(3): requests may be reused when the call returns).
 #![allow(unsafe_code)]
 
-use core::cell::UnsafeCell;
-use core::mem::{ManuallyDrop, MaybeUninit};
-use core::ptr::{NonNull, null_mut};
+mod memory;
+
+use core::mem::ManuallyDrop;
+use core::ptr::null_mut;
 use core::slice;
 
 use crate::link::bounds::{Bounds, Mismatch, Origin, PostFailure, SendKind};
-use crate::link::claim::{Claim, Claims};
 use crate::link::rules::ByteLen;
 use crate::link::work_id::{BLOCKS, Blocks, Direction, RENEW_BIT, WorkId};
 use crate::verbs::inline_calls::{Completion, PostError, QueuePairCalls};
 use crate::verbs::{Be32, RecvWr, SendFlags, SendWr, Sge, WrOpcode};
 
-/// What storage is aligned to: the page, 16 KiB on Apple's machines and 4 KiB elsewhere.
-pub const PAGE_BYTES: usize = if cfg!(target_vendor = "apple") { 16384 } else { 4096 };
-
-/// Static storage for frames: page-aligned, zeroed at first, claimed by one owner at a time.
-///
-/// ```
-/// use bareverbs_core::link::FrameStorage;
-/// static FRAMES: FrameStorage<{ 64 * 4096 }> = FrameStorage::new();
-/// let memory = FRAMES.claim().expect("nobody else has it");
-/// assert_eq!(memory.len_bytes(), 64 * 4096);
-/// assert!(FRAMES.claim().is_none());
-/// drop(memory);
-/// assert!(FRAMES.claim().is_some());
-/// ```
-#[cfg_attr(target_vendor = "apple", repr(C, align(16384)))]
-#[cfg_attr(not(target_vendor = "apple"), repr(C, align(4096)))]
-pub struct FrameStorage<const BYTES: usize> {
-    bytes: UnsafeCell<MaybeUninit<[u8; BYTES]>>,
-    claims: Claims,
-}
-
-// SAFETY: the bytes are reached only by who claimed them, and `Claims` lets one claim pass at a time.
-unsafe impl<const BYTES: usize> Sync for FrameStorage<BYTES> {}
-
-impl<const BYTES: usize> FrameStorage<BYTES> {
-    /// Zeroed storage, for a `static`.
-    #[allow(clippy::new_without_default, reason = "a static needs a const constructor, and nothing else makes sense")]
-    pub const fn new() -> Self {
-        Self { bytes: UnsafeCell::new(MaybeUninit::zeroed()), claims: Claims::new() }
-    }
-
-    /// The storage's bytes, as their last owner left them; `None` while somebody has them, or a part of them.
-    ///
-    /// Memory comes back when it is dropped, and all that was split off it is. What a link has taken comes back only by
-    /// [`HeldMemory::release`]: a link that is dropped or forgotten keeps the storage claimed for good, since its device
-    /// may still write to it.
-    pub fn claim(&'static self) -> Option<FrameMemory> {
-        let claim = self.claims.claim()?;
-        let base = NonNull::new(self.bytes.get().cast::<u8>())?;
-        // SAFETY: 1, 2: the storage is `'static`, and zeroed, which the type of the cell allows anyone to write through
-        // the pointer. 3: no other claim is out, and none can be made until this one has come back, which is when all of
-        // the memory is gone (`claim`); nothing else reads the cell.
-        let memory = unsafe { FrameMemory::from_raw_parts(base, BYTES) };
-        Some(FrameMemory { claim, ..memory })
-    }
-}
-
-/// Bytes for frames, exclusively owned, that a device may read and write.
-///
-/// Possessing one proves that nobody else can reach the bytes, no device included. Dropping it frees nothing; static
-/// storage can then be claimed anew.
-#[derive(Debug)]
-pub struct FrameMemory {
-    base: NonNull<u8>,
-    len_bytes: usize,
-    claim: Claim,
-}
-
-// SAFETY: it owns its bytes, as a `Box<[u8]>` does (`from_raw_parts`, 3).
-unsafe impl Send for FrameMemory {}
-// SAFETY: a shared one tells address and length only.
-unsafe impl Sync for FrameMemory {}
-
-impl FrameMemory {
-    /// Memory that somebody else keeps: a mapping, an allocation behind an `Arc`.
-    ///
-    /// Its address is exposed (`expose_provenance`), since devices, and the fabric that stands in for one,
-    /// know it as a number.
-    ///
-    /// # Safety
-    /// 1. `base` is valid for reads and writes of `len_bytes` bytes, all initialised, of one allocation of at most
-    ///    `isize::MAX` bytes.
-    /// 2. It stays so until this value, all that it was split into and every link that took it are gone, **and** every
-    ///    queue pair that its frames were posted to is destroyed. A borrow does not do: forgetting a link ends a borrow,
-    ///    but not the device's writes.
-    /// 3. Nothing else reads or writes the bytes in that time, but for devices that were told to by a link.
-    pub unsafe fn from_raw_parts(base: NonNull<u8>, len_bytes: usize) -> Self {
-        base.as_ptr().expose_provenance();
-        Self { base, len_bytes, claim: Claim::NONE }
-    }
-
-    /// Where the bytes start, for registration.
-    pub const fn as_ptr(&self) -> *mut u8 {
-        self.base.as_ptr()
-    }
-
-    /// How many there are.
-    pub const fn len_bytes(&self) -> usize {
-        self.len_bytes
-    }
-
-    /// The first `first_bytes` of it, and the rest: one region, several links.
-    ///
-    /// # Errors
-    /// The memory itself, if it has fewer bytes.
-    pub fn split_at(self, first_bytes: usize) -> Result<(Self, Self), Self> {
-        match self.len_bytes.checked_sub(first_bytes) {
-            Some(rest_bytes) => {
-                // SAFETY: the sum lies within the memory, or one past its end, as the check says.
-                let rest = unsafe { self.base.add(first_bytes) };
-                let (claim, rest_claim) = self.claim.split();
-                let first = Self { base: self.base, len_bytes: first_bytes, claim };
-                Ok((first, Self { base: rest, len_bytes: rest_bytes, claim: rest_claim }))
-            }
-            None => Err(self),
-        }
-    }
-}
-
-/// The memory of a link that was taken apart, with frames in it that may still be the device's. Dropping it keeps the memory
-/// from being used again.
-#[derive(Debug)]
-pub struct HeldMemory {
-    send: ManuallyDrop<FrameMemory>,
-    receive: ManuallyDrop<FrameMemory>,
-}
-
-impl HeldMemory {
-    pub(crate) fn of<const SEND: usize, const RECV: usize>(
-        send: Frames<SendWr, SEND>,
-        receive: Frames<RecvWr, RECV>,
-    ) -> Self {
-        Self { send: send.memory, receive: receive.memory }
-    }
-
-    /// The memory as the link got it: for another link, or, by dropping it, for whoever claims the storage next.
-    ///
-    /// # Safety
-    /// 1. The queue pair that the link posted to is destroyed, or both its teardown markers were polled: no device and no
-    ///    fabric reads or writes the frames any more.
-    /// 2. Before the memory is dropped, or used otherwise than by a link under the same key, every region over it is
-    ///    deregistered. One that could not be keeps it: forget the memory.
-    pub unsafe fn release(self) -> FrameMemory {
-        let (send, receive) = (ManuallyDrop::into_inner(self.send), ManuallyDrop::into_inner(self.receive));
-        // The two are the halves that `Link::new` made of one memory; the first half's pointer reaches over both, and its
-        // part of the claim is all of it once the second's is given back.
-        FrameMemory { len_bytes: send.len_bytes.wrapping_add(receive.len_bytes), ..send }
-    }
-}
-
-/// The key under which a link's frames are registered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FrameKey(u32);
-
-impl FrameKey {
-    /// The key `lkey` of a region.
-    ///
-    /// # Safety
-    /// 1. The region maps addresses to themselves (it was registered without an address of its own, `iova`), or does not
-    ///    cover the frames that it is used for. A key of the wrong region then fails, and touches nothing.
-    pub const unsafe fn new(lkey: u32) -> Self {
-        Self(lkey)
-    }
-
-    /// The number.
-    pub const fn lkey(self) -> u32 {
-        self.0
-    }
-}
+pub use memory::{FrameKey, FrameMemory, FrameStorage, HeldMemory, PAGE_BYTES};
 
 /// Send and receive requests, as far as posting is concerned.
 pub(crate) trait Request: Copy {
@@ -332,11 +173,11 @@ impl<W: Request, const N: usize> Frames<W, N> {
     /// A ring over `memory`; `None` if it is too small for `N` frames, or numbers ran out.
     pub(crate) fn new(memory: FrameMemory, origin: Origin, bounds: Bounds) -> Option<Self> {
         let () = Self::LENGTH_IS_VALID;
-        if memory.len_bytes / N < bounds.frame_bytes as usize {
+        if memory.len_bytes() / N < bounds.frame_bytes as usize {
             return None;
         }
         let mut slots = [Slot { entry: Sge::default(), request: W::EMPTY }; N];
-        let mut addr = memory.base.addr().get() as u64;
+        let mut addr = memory.as_ptr().addr() as u64;
         for slot in &mut slots {
             slot.entry = Sge { addr, length: bounds.frame_bytes, lkey: 0 };
             addr = addr.wrapping_add(u64::from(bounds.frame_bytes));
@@ -361,6 +202,11 @@ impl<W: Request, const N: usize> Frames<W, N> {
             has_key,
             out_of_ids,
         })
+    }
+
+    /// Takes the ring apart.
+    pub(crate) fn into_memory(self) -> ManuallyDrop<FrameMemory> {
+        self.memory
     }
 
     /// Names the region of the frames; before that, the limit is 0.
@@ -526,8 +372,8 @@ impl<W: Request, const N: usize> Frames<W, N> {
         let entry = &raw mut slot.entry;
         slot.request.aim(wr_id, entry);
         let request = &raw mut slot.request;
-        // SAFETY: 1: a chain of one (it is linked to nothing at rest), its entry beside it. 2: as in `post_chain`; that the frame is outside the run, and
-        // that the limit allows it, is what the token proves that the caller consumed.
+        // SAFETY: 1: a chain of one (it is linked to nothing at rest), its entry beside it. 2: as in `post_chain`; that the
+        // frame is outside the run, and that the limit allows it, is what the token proves that the caller consumed.
         let outcome = unsafe { W::post(calls, request) };
         if outcome.is_err() {
             return self.book(outcome, 1).map(|_| ());
@@ -585,8 +431,8 @@ impl<W: Request, const N: usize> Frames<W, N> {
         }
         self.in_flight = posted_after;
         if self.next_id & RENEW_BIT != 0 {
-            // Inlined although it is rare: a call here would make callers look at memory again. Said to be cold: else it stands in
-            // the middle of a poll's path, which then takes a jump more for each completion.
+            // Inlined although it is rare: a call here would make callers look at memory again. Said to be cold: else it stands
+            // in the middle of a poll's path, which then takes a jump more for each completion.
             core::hint::cold_path();
             self.renew_from(&BLOCKS);
         }
@@ -668,7 +514,7 @@ impl<W: Request, const N: usize> Frames<W, N> {
     #[inline(always)]
     fn frame_ptr(&self, wr_id: u64) -> *mut u8 {
         let offset = WorkId::from_raw(wr_id).slot(N).wrapping_mul(self.bounds.frame_bytes as usize);
-        self.memory.base.as_ptr().wrapping_add(offset)
+        self.memory.as_ptr().wrapping_add(offset)
     }
 }
 

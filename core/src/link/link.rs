@@ -343,7 +343,7 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
 
     /// Takes the link apart; its memory can be had again once the queue pair is gone ([`HeldMemory::release`]).
     pub fn into_memory(self) -> HeldMemory {
-        HeldMemory::of(self.send.into_frames(), self.recv.into_frames())
+        HeldMemory::of(self.send.into_frames().into_memory(), self.recv.into_frames().into_memory())
     }
 }
 

@@ -1,8 +1,8 @@
 //! All that a queue pair for one-sided operations has outstanding, and what broke it.
 //!
 //! The rules this file protects: **a completion that matches nothing in flight ends nothing, and breaks the books for good**;
-//! after that nothing is started, while what is outstanding is still accounted for. Each operation that was in flight is told of
-//! once: by a completion of its own, or by [`Books::tell_next`].
+//! after that nothing is started, while what is outstanding is still accounted for. Each operation that was in flight is told
+//! of once: by a completion of its own, or by [`Books::tell_next`].
 
 use core::fmt;
 
@@ -100,8 +100,8 @@ pub struct Books<const N: usize> {
 }
 
 impl<const N: usize> Books<N> {
-    /// Of a queue pair whose completions come from `queue`, and whose send queue holds so many requests. `None` when the process
-    /// has used up its work request numbers.
+    /// Of a queue pair whose completions come from `queue`, and whose send queue holds so many requests. `None` when the
+    /// process has used up its work request numbers.
     pub fn new(queue: QueueId, qp_num: u32, send_slots: u32) -> Option<Self> {
         let numbers = Numbers::new(Direction::Send)?;
         let operations = Operations::new(numbers, send_slots);

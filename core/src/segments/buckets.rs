@@ -1,11 +1,11 @@
 //! The search that every look-up starts with: the last of some sorted keys that is not above an address.
 //!
-//! Protects the look-up's cost. The span from the lowest key to the highest is cut into twice as many buckets, of one width, as there
-//! are keys; an address's bucket (a subtraction and a multiplication) tells where among the sorted keys to start, and a binary
-//! search goes on from there. It takes as many steps as the fullest bucket of all asks for, so that their number is the same for
-//! every address: a processor learns it, and no step branches on what it finds. Keys that lie about evenly need a step or two,
-//! keys of mixed distances three or four, and the worst (all but one at one end of the span) as many as a binary search over all
-//! would. The keys themselves are the caller's, which has them beside what they stand for.
+//! Protects the look-up's cost. The span from the lowest key to the highest is cut into twice as many buckets, of one width, as
+//! there are keys; an address's bucket (a subtraction and a multiplication) tells where among the sorted keys to start, and a
+//! binary search goes on from there. It takes as many steps as the fullest bucket of all asks for, so that their number is the
+//! same for every address: a processor learns it, and no step branches on what it finds. Keys that lie about evenly need a step
+//! or two, keys of mixed distances three or four, and the worst (all but one at one end of the span) as many as a binary search
+//! over all would. The keys themselves are the caller's, which has them beside what they stand for.
 
 use core::hint::select_unpredictable;
 
@@ -23,8 +23,8 @@ pub(super) struct Buckets<const N: usize> {
     per_address: u64,
     /// Halvings that the fullest bucket needs.
     steps: u32,
-    /// For each bucket, the place in the sorted order of the last key before it; for the first bucket that of its own first key,
-    /// which no address with a bucket is below.
+    /// For each bucket, the place in the sorted order of the last key before it; for the first bucket that of its own first
+    /// key, which no address with a bucket is below.
     before: Vec<[u32; PER_KEY], N>,
 }
 
@@ -33,7 +33,8 @@ impl<const N: usize> Buckets<N> {
         Self { lowest: 0, per_address: 0, steps: 0, before: Vec::new() }
     }
 
-    /// Takes in `sorted` (not descending; equal keys may follow each other) instead of what it held. Keys beyond `N` are left out.
+    /// Takes in `sorted` (not descending; equal keys may follow each other) instead of what it held. Keys beyond `N` are left
+    /// out.
     pub(super) fn rebuild(&mut self, sorted: impl ExactSizeIterator<Item = u64> + DoubleEndedIterator + Clone) {
         let len = sorted.len().min(N);
         let sorted = sorted.take(len);
@@ -57,8 +58,8 @@ impl<const N: usize> Buckets<N> {
         self.steps = u32::BITS - most_after.leading_zeros();
     }
 
-    /// The place in the sorted order of the last key that is at most `address`; none if all are above. `key_at` gives the key at a
-    /// place, none beyond the last.
+    /// The place in the sorted order of the last key that is at most `address`; none if all are above. `key_at` gives the key
+    /// at a place, none beyond the last.
     #[inline]
     pub(super) fn last_at_most(&self, address: u64, key_at: impl Fn(usize) -> Option<u64>) -> Option<usize> {
         let above_lowest = address.checked_sub(self.lowest)?;

@@ -1,7 +1,7 @@
 //! What a segment's keys cover: its windows, and each window's parts.
 //!
-//! Protects: windows and parts lie in order, without a gap. A part is kept as its length only (4 bytes); where it starts follows
-//! from those before it.
+//! Protects: windows and parts lie in order, without a gap. A part is kept as its length only (4 bytes); where it starts
+//! follows from those before it.
 
 use heapless::Vec;
 

@@ -55,7 +55,8 @@ pub enum Decision<'a> {
         /// What it is to cover, from its base on.
         to: AddressRange,
     },
-    /// Something else is mapped where the bound segment starts: bind that afresh in its place. Views of the old one keep theirs.
+    /// Something else is mapped where the bound segment starts: bind that afresh in its place. Views of the old one keep
+    /// theirs.
     Rebind {
         /// The bound segment.
         key: SegmentKey,

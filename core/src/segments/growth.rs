@@ -31,7 +31,8 @@ impl WindowLimits {
         (len_bytes >> self.chunk().alignment().bytes().trailing_zeros()).checked_ilog2().unwrap_or(0)
     }
 
-    /// How many entries the parts of one cell need at most once they are merged: one per level (11 from 2 MiB to 4 GiB - 2 MiB).
+    /// How many entries the parts of one cell need at most once they are merged: one per level (11 from 2 MiB to 4 GiB - 2
+    /// MiB).
     fn levels(self) -> u64 {
         u64::from(self.level(self.max_part_bytes())) + 1
     }
@@ -57,8 +58,8 @@ impl WindowLimits {
         if spare == 0 { 0 } else { ((spare + 1) * self.max_part_bytes()).min(self.window_bytes()) }
     }
 
-    /// Whether a window of this length takes more, or is closed: it has fewer entries to spare than there are levels. Entries that
-    /// merging would give back count as spare.
+    /// Whether a window of this length takes more, or is closed: it has fewer entries to spare than there are levels. Entries
+    /// that merging would give back count as spare.
     fn is_open(self, window_len_bytes: u64) -> bool {
         self.cells(window_len_bytes) + self.levels() <= self.entries() && window_len_bytes < self.growth_end_bytes()
     }
@@ -104,8 +105,8 @@ pub(super) fn grown<const W: usize, const E: usize>(
     })
 }
 
-/// Where no window can grow in place (a cap of no more entries than levels), whole windows are what is carried, lest each step of
-/// growth leave a key behind: how many windows stay when the rest becomes one with the tail.
+/// Where no window can grow in place (a cap of no more entries than levels), whole windows are what is carried, lest each step
+/// of growth leave a key behind: how many windows stay when the rest becomes one with the tail.
 fn windows_below_carry(windows: &[WindowSpan], to_bytes: u64, limits: WindowLimits) -> usize {
     let mut kept = windows.len();
     let mut from_bytes = windows.last().map_or(0, |last| last.offset_bytes + last.len_bytes);
@@ -197,8 +198,8 @@ impl<const W: usize, const E: usize> Draft<W, E> {
         }
     }
 
-    /// One window of all of `joined` and the tail, with the old regions if its key can have that many entries. Otherwise nothing
-    /// yet: what is left uncovered gets fresh windows.
+    /// One window of all of `joined` and the tail, with the old regions if its key can have that many entries. Otherwise
+    /// nothing yet: what is left uncovered gets fresh windows.
     fn join_windows(
         &mut self,
         old: &Cover<W, E>,

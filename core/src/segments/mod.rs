@@ -14,7 +14,8 @@
 //! | in which segment is an address? | [`SegmentTable`] |
 //! | what to do after a scan? | [`reconcile`](reconcile()) gives [`Decision`]s |
 //!
-//! Left to others: registering, binding keys, keeping views alive, scanning, and who may read which table while another is made.
+//! Left to others: registering, binding keys, keeping views alive, scanning, and who may read which table while another is
+//! made.
 
 mod buckets;
 mod chunks;

@@ -115,8 +115,8 @@ impl<const W: usize, const E: usize> Plan<W, E> {
         parts.zip(&self.sources).filter(|(_, source)| **source == PartSource::Register).map(|(range, _)| range)
     }
 
-    /// Where the region of each part comes from, through all windows (those that are kept, too): the segment's regions after the
-    /// plan, in order.
+    /// Where the region of each part comes from, through all windows (those that are kept, too): the segment's regions after
+    /// the plan, in order.
     pub fn sources(&self) -> &[PartSource] {
         &self.sources
     }

@@ -12,8 +12,9 @@ use super::table::{Ordinal, SegmentKey};
 use super::windows::WindowLimits;
 use crate::range::AddressRange;
 
-/// A segment that keys cover: up to `W` of them, with up to `E` regions in all. `I` is its identity: what the caller compares to
-/// tell this memory from other memory at the same address (the driver's buffer id, or a digest of those of all its mappings).
+/// A segment that keys cover: up to `W` of them, with up to `E` regions in all. `I` is its identity: what the caller compares
+/// to tell this memory from other memory at the same address (the driver's buffer id, or a digest of those of all its
+/// mappings).
 ///
 /// Room: one region per 4 GiB and at most 11 more per window; a window of a key of 30 entries that grew in small steps covers
 /// about 80 GiB. `W` = 8 and `E` = 160 hold 280 GiB.
@@ -56,7 +57,8 @@ impl<I, const W: usize, const E: usize> BoundSegment<I, W, E> {
     /// What it takes to bind `range`: the entries are counted against the cap before anything is registered.
     ///
     /// # Errors
-    /// [`PlanError`]: the range is empty, cannot be cut into whole parts, or needs more windows or parts than there is room for.
+    /// [`PlanError`]: the range is empty, cannot be cut into whole parts, or needs more windows or parts than there is room
+    /// for.
     pub fn plan_bind(range: AddressRange, limits: WindowLimits) -> Result<Plan<W, E>, PlanError> {
         if range.is_empty() {
             return Err(PlanError::Empty { base: range.base() });
@@ -71,8 +73,8 @@ impl<I, const W: usize, const E: usize> BoundSegment<I, W, E> {
         Self { ordinal, identity, generation, limits: plan.limits, cover: plan.cover }
     }
 
-    /// What it takes to cover `to`, which starts where the segment does: only the new tail is registered while entries are free.
-    /// None if that is covered already: there is nothing to do.
+    /// What it takes to cover `to`, which starts where the segment does: only the new tail is registered while entries are
+    /// free. None if that is covered already: there is nothing to do.
     ///
     /// # Errors
     /// [`PlanError`]: another base, less than is covered, a range that cannot be cut, or more than there is room for.

@@ -119,8 +119,8 @@ impl<T, const N: usize> SegmentTable<T, N> {
         self.sharing_base(at).find(|row| row.range.covers(asked) && !asked.is_empty())
     }
 
-    /// All rows that cover all of `asked`: more than one only where devices share a base. The caller tells them apart by what it
-    /// knows of the memory (its ordinal, its identity).
+    /// All rows that cover all of `asked`: more than one only where devices share a base. The caller tells them apart by what
+    /// it knows of the memory (its ordinal, its identity).
     pub fn covering(&self, asked: AddressRange) -> impl Iterator<Item = &Row<T>> {
         let at = self.last_based_at_most(asked.base());
         at.into_iter()
@@ -218,8 +218,8 @@ impl<T, const N: usize> SegmentTable<T, N> {
         row
     }
 
-    /// Takes out one row that [`insert`](Self::insert) would find in the way of a row of `ordinal` over `range`; none if there is
-    /// none (left). Called until then, it makes way for a segment that was seen later than they were.
+    /// Takes out one row that [`insert`](Self::insert) would find in the way of a row of `ordinal` over `range`; none if there
+    /// is none (left). Called until then, it makes way for a segment that was seen later than they were.
     pub fn take_overlapping(&mut self, range: AddressRange, ordinal: Ordinal) -> Option<Row<T>> {
         self.overlapping(range, ordinal).and_then(|key| self.remove(key))
     }
@@ -227,8 +227,8 @@ impl<T, const N: usize> SegmentTable<T, N> {
     /// A row that overlaps `range` and may not do so.
     fn overlapping(&self, range: AddressRange, ordinal: Ordinal) -> Option<SegmentKey> {
         let last = range.last()?;
-        // Of the rows that start before the range's end, those of the last base decide: an earlier row that reached into the range
-        // would overlap these too, unless these start after the range's base, and then they are in the way themselves.
+        // Of the rows that start before the range's end, those of the last base decide: an earlier row that reached into the
+        // range would overlap these too, unless these start after the range's base, and then they are in the way themselves.
         let at = self.last_based_at_most(last)?;
         let in_the_way =
             |row: &&Row<T>| row.range.overlaps(range) && (row.range.base() != range.base() || row.ordinal == ordinal);

@@ -156,7 +156,8 @@ pub struct Windows {
 }
 
 impl Windows {
-    /// The caller has checked the range (or cut it from one that was): a window is no shorter than a part, so `u32` counts them.
+    /// The caller has checked the range (or cut it from one that was): a window is no shorter than a part, so `u32` counts
+    /// them.
     #[inline]
     pub(super) const fn over(range: AddressRange, limits: WindowLimits) -> Self {
         let count = range.len_bytes().div_ceil(limits.window_bytes());

@@ -3,7 +3,8 @@
 //! | device | start and end | size |
 //! |---|---|---|
 //! | verbs | anywhere: the kernel pins the pages that hold the range | at most the device's `max_mr_size` |
-//! | Thunderbolt on a Mac | whole pages, and no 4 GiB boundary inside (as its users report) | whatever memory there is: the limit that it advertises does not hold |
+//! | Thunderbolt on a Mac | whole pages, and no 4 GiB boundary inside (as its users report) | whatever memory there is: the
+//! limit that it advertises does not hold |
 
 use core::fmt;
 

@@ -134,18 +134,8 @@ fn with_remedy(f: &mut fmt::Formatter<'_>, remedy: Option<&str>) -> fmt::Result 
     }
 }
 
-impl std::error::Error for EndpointError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match &self.kind {
-            EndpointErrorKind::Send(error, _) => Some(error),
-            EndpointErrorKind::Receive(error, _) => Some(error),
-            EndpointErrorKind::Link(error) => Some(error),
-            EndpointErrorKind::Poll(error) => Some(error),
-            EndpointErrorKind::Sleep(error) => Some(error.as_ref()),
-            _ => None,
-        }
-    }
-}
+// As every error of the shell: its text says all of it.
+impl std::error::Error for EndpointError {}
 
 impl EndpointError {
     /// Whether the provider said that its queue is full.

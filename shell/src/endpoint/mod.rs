@@ -124,67 +124,48 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
         let mut config = config;
         let port = context.port(config.queue_pair.port)?;
         let gid = gid::find(context, &port, config.gid)?;
-        let rules = rules_for::<C>(&config, &port);
+        let mut rules = rules_for::<C>(&config, &port);
         config.queue_pair = config
             .queue_pair
             .depths(depth_to_ask(&rules, SEND, config.frame_bytes), depth_to_ask(&rules, RECV, config.frame_bytes));
         let domain = ProtectionDomain::new(context, port.number)?;
-        let entries = config.queue_pair.send_depth.saturating_add(config.queue_pair.recv_depth);
-        let entries = entries.saturating_add(2 * MARKER_SLOTS);
-        let channel = match config.waking {
-            Waking::Polling => None,
-            Waking::Events => Some(CompletionChannel::new(context)?),
-        };
-        let queue = match &channel {
-            None => CompletionQueue::new(context, entries)?,
-            Some(channel) => CompletionQueue::with_channel(channel, entries)?,
-        };
+        let (channel, queue) = queue_for(context, &config)?;
         // Region and queue pair each hold the keeper: the memory is let go when both are gone.
         let (memory, keeper) = frames::memory(frames.into(), (SEND + RECV) * config.frame_bytes as usize)?;
         let mut queue_pair = QueuePair::for_memory(&domain, &queue, &queue, &config.queue_pair, keeper.clone())?;
         let region = MemoryRegion::of_frames(&domain, &memory, keeper)?;
         queue_pair.modify(&Transition::to_init(&config.queue_pair))?;
+        // What was granted, where that is less than was asked.
+        rules.inline_limit_bytes = rules.inline_limit_bytes.min(queue_pair.cap().max_inline_data);
         // SAFETY: the region was registered at its own address, without an iova.
         let key = unsafe { FrameKey::new(region.lkey()) };
-        let setup = LinkSetup {
-            send_queue: queue.id(),
-            recv_queue: queue.id(),
-            geometry: Geometry::of_queues(config.frame_bytes, &queue_pair.cap()),
-            rules,
-            tx_start: config.tx_start.unwrap_or_default(),
-            rx_start: config.rx_start.unwrap_or_default(),
-            key: Some(key),
-        };
+        let setup = link_setup(&config, &queue, &queue_pair, rules, key);
         let calls = queue_pair
             .take_calls()
             .ok_or(Error::State { device: Arc::clone(context.name()), what: "the queue pair's calls were taken" })?;
         let link = Link::new(carrier, calls, memory, setup).map_err(Error::Link)?;
-        let qp_num = queue_pair.qp_num();
-        let one_thread = context.is_for_one_thread();
-        let plumbing = Plumbing {
-            region: Some(region),
-            queue_pair: Some(queue_pair),
-            queue: Some(queue),
-            channel,
-            domain: Some(domain),
-            context: Some(Arc::clone(context)),
-            device: Arc::clone(context.name()),
-        };
-        let psn = config.queue_pair.psn.choose(port.link_layer(), random_bits());
-        let first_sequence = config.tx_start.unwrap_or_else(|| Sequence::new(random_bits()));
         Ok(Self {
+            psn: config.queue_pair.psn.choose(port.link_layer(), random_bits()),
+            first_sequence: config.tx_start.unwrap_or_else(|| Sequence::new(random_bits())),
             link,
-            plumbing,
             config,
             port,
-            psn,
-            first_sequence,
             gid,
-            qp_num,
+            qp_num: queue_pair.qp_num(),
             stage: Stage::Fresh,
-            one_thread,
+            one_thread: context.is_for_one_thread(),
             // What came before concerns it if it names this queue pair, this queue or the whole device.
             fatal_seen: 0,
+            plumbing: Plumbing {
+                region: Some(region),
+                queue_pair: Some(queue_pair),
+                queue: Some(queue),
+                channel,
+                domain: Some(domain),
+                context: Some(Arc::clone(context)),
+                device: Arc::clone(context.name()),
+                abandoned: None,
+            },
         })
     }
 
@@ -274,17 +255,17 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
         self.link.credits_left()
     }
 
-    /// Requests that the device has, or may have.
+    /// Requests that the device has, or may have; none once an abandoned queue pair is gone.
     pub fn outstanding(&self) -> Outstanding {
-        self.link.outstanding()
+        if self.plumbing.is_abandoned() { Outstanding::default() } else { self.link.outstanding() }
     }
 
     /// Fills the next frame's room and posts its first `payload_bytes`.
     ///
     /// # Errors
-    /// [`EndpointErrorKind::Send`]; a refused send used up no sequence number. [`SendError::NoCredit`](bareverbs_core::link::SendError::NoCredit) before anything is
-    /// filled in: [`poll`](Self::poll) or [`wait`](Self::wait) until [`Event::Granted`], or a
-    /// message, comes.
+    /// [`EndpointErrorKind::Send`]; a refused send used up no sequence number.
+    /// [`SendError::NoCredit`](bareverbs_core::link::SendError::NoCredit) before anything is filled in: [`poll`](Self::poll) or
+    /// [`wait`](Self::wait) until [`Event::Granted`], or a message, comes.
     #[inline]
     pub fn send(&mut self, payload_bytes: usize, fill: impl FnOnce(&mut [u8])) -> Result<Sequence, EndpointError> {
         let mut frame = self.next_frame()?;
@@ -321,6 +302,7 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
     /// # Errors
     /// [`Error::Call`] of the first call that the library refused: what it was to destroy, and what that needs, stays. What
     /// else could not be done is reported as by a drop ([`set_drop_hook`](crate::objects::report::set_drop_hook)).
+    /// [`Error::Forked`] in a forked child: nothing was done, all of it is the parent's.
     ///
     /// A use after it does not compile:
     ///
@@ -334,7 +316,9 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
     /// # Ok::<(), bareverbs_shell::Error>(())
     /// ```
     pub fn close(mut self) -> Result<Teardown, Error> {
+        let allowed = self.plumbing.check_process();
         let done = self.take_down();
+        allowed?;
         teardown::outcome(done, &self.plumbing.device, self.qp_num)
     }
 
@@ -390,6 +374,42 @@ fn rules_for<C: Carrier>(config: &EndpointConfig, port: &PortInfo) -> LinkRules 
         rules.signal_every = signal_every;
     }
     rules
+}
+
+/// The completion queue for all that the two queues hold and their teardown markers, and the channel to sleep on if it is to
+/// have one.
+fn queue_for(
+    context: &Arc<DeviceContext>,
+    config: &EndpointConfig,
+) -> Result<(Option<Arc<CompletionChannel>>, CompletionQueue), Error> {
+    let entries = config.queue_pair.send_depth.saturating_add(config.queue_pair.recv_depth);
+    let entries = entries.saturating_add(2 * MARKER_SLOTS);
+    match config.waking {
+        Waking::Polling => Ok((None, CompletionQueue::new(context, entries)?)),
+        Waking::Events => {
+            let channel = CompletionChannel::new(context)?;
+            let queue = CompletionQueue::with_channel(&channel, entries)?;
+            Ok((Some(channel), queue))
+        }
+    }
+}
+
+fn link_setup(
+    config: &EndpointConfig,
+    queue: &CompletionQueue,
+    queue_pair: &QueuePair,
+    rules: LinkRules,
+    key: FrameKey,
+) -> LinkSetup {
+    LinkSetup {
+        send_queue: queue.id(),
+        recv_queue: queue.id(),
+        geometry: Geometry::of_queues(config.frame_bytes, &queue_pair.cap()),
+        rules,
+        tx_start: config.tx_start.unwrap_or_default(),
+        rx_start: config.rx_start.unwrap_or_default(),
+        key: Some(key),
+    }
 }
 
 /// What to ask a queue for, so that it holds `frames` frames: Thunderbolt counts 4 KiB pieces.

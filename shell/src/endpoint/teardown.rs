@@ -18,7 +18,7 @@ use crate::objects::{CompletionChannel, CompletionQueue, DeviceContext, MemoryRe
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Teardown {
-    /// Whether the device is known to have ended.
+    /// Whether the device is known to have ended before the queue pair went: not where the endpoint was abandoned.
     pub quiesced: Quiesced,
     /// Each step that was taken, with its outcome.
     pub steps: Vec<(Step, Result<(), CallError>)>,
@@ -48,9 +48,21 @@ pub(crate) struct Plumbing {
     pub(crate) domain: Option<Arc<ProtectionDomain>>,
     pub(crate) context: Option<Arc<DeviceContext>>,
     pub(crate) device: Arc<str>,
+    /// What became of a queue pair that was destroyed before the endpoint's end.
+    pub(crate) abandoned: Option<Result<(), CallError>>,
 }
 
 impl Plumbing {
+    /// That this process made it all.
+    pub(crate) fn check_process(&self) -> Result<(), Error> {
+        self.context.as_ref().map_or(Ok(()), |context| context.check_process())
+    }
+
+    /// Whether the queue pair is known to be gone, and all that it had with it.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.abandoned == Some(Ok(()))
+    }
+
     /// Asks for an event at the next completion.
     pub(crate) fn arm(&mut self) -> Result<(), Error> {
         self.queue.as_mut().map_or(Ok(()), |queue| queue.arm(Notify::Any))
@@ -68,6 +80,10 @@ impl Plumbing {
         drain: impl FnOnce(&mut QueuePair, &mut CompletionQueue) -> Option<Result<(), String>>,
     ) -> Teardown {
         let mut done = Teardown { quiesced: Quiesced::Yes, steps: Vec::new(), not_drained: None };
+        if let Some(outcome) = self.abandoned.take() {
+            done.quiesced = Quiesced::No;
+            done.steps.push((Step::QueuePair, outcome));
+        }
         if let (Some(queue_pair), Some(queue)) = (&mut self.queue_pair, &mut self.queue) {
             match drain(queue_pair, queue) {
                 None => {}
@@ -78,7 +94,7 @@ impl Plumbing {
                 }
             }
         }
-        if done.quiesced == Quiesced::No {
+        if done.not_drained.is_some() {
             // Destroying the queue pair is all that ends the device's use of the memory now.
             self.close_queue_pair(&mut done);
             if done.failure().is_some() {
@@ -86,7 +102,7 @@ impl Plumbing {
             }
         }
         if let Some(region) = self.region.take() {
-            done.steps.push((Step::MemoryRegion, region.close()));
+            done.steps.push((Step::MemoryRegion, region.destroy()));
         }
         self.close_queue_pair(&mut done);
         // Whatever somebody else still holds goes with its last owner.
@@ -105,19 +121,21 @@ impl Plumbing {
         done
     }
 
-    /// Destroys a queue pair that must not be used again. Work that it had ends with it.
-    pub(crate) fn abandon_queue_pair(&mut self) -> Result<(), CallError> {
-        let Some(queue_pair) = self.queue_pair.take() else { return Ok(()) };
-        let closed = queue_pair.close();
-        if closed.is_err() {
+    /// Destroys a queue pair that must not be used again. Work that it had ends with it. What became of it is told with the
+    /// teardown.
+    pub(crate) fn abandon_queue_pair(&mut self) {
+        let Some(queue_pair) = self.queue_pair.take() else { return };
+        let ours = self.check_process().is_ok();
+        let destroyed = queue_pair.destroy();
+        if destroyed.is_err() {
             self.leak_region();
         }
-        closed
+        self.abandoned = ours.then_some(destroyed);
     }
 
     fn close_queue_pair(&mut self, done: &mut Teardown) {
         if let Some(queue_pair) = self.queue_pair.take() {
-            done.steps.push((Step::QueuePair, queue_pair.close()));
+            done.steps.push((Step::QueuePair, queue_pair.destroy()));
         }
     }
 

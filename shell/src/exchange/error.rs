@@ -210,14 +210,5 @@ impl fmt::Display for ExchangeErrorKind {
     }
 }
 
-impl std::error::Error for ExchangeError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match &self.kind {
-            ExchangeErrorKind::Hello(error) => Some(error),
-            ExchangeErrorKind::Step { error, .. } => Some(error),
-            ExchangeErrorKind::Mismatch(error) => Some(error),
-            ExchangeErrorKind::Endpoint(error) => Some(error.as_ref()),
-            _ => None,
-        }
-    }
-}
+// As every error of the shell: its text says all of it.
+impl std::error::Error for ExchangeError {}

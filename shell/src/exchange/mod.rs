@@ -15,7 +15,8 @@
 //! |---|---|
 //! | TCP | [`Listener::bind`] and [`accept`] at one end, [`connect`] at the other |
 //! | a channel of the caller's | [`over`], given how to send and how to receive bytes |
-//! | anything, step by step | [`Endpoint::hello`], [`agree`], [`Endpoint::connect_as_agreed`]; the barrier is then the caller's |
+//! | anything, step by step | [`Endpoint::hello`], [`agree`], [`Endpoint::connect_as_agreed`]; the barrier is then the caller's
+//! |
 //!
 //! # What it does not do
 //!

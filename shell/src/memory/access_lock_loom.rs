@@ -3,7 +3,8 @@
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p bareverbs-shell --lib loom`
 //!
 //! Atomics and the parker are loom's; so this shows the lock, and not `parking_lot_core`. A lost wake-up is a deadlock, which
-//! loom reports. Bytes are stood for by loom's cells, which fail when two accesses are not ordered; nothing is read through them.
+//! loom reports. Bytes are stood for by loom's cells, which fail when two accesses are not ordered; nothing is read through
+//! them.
 
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering;

@@ -1,7 +1,7 @@
 //! How parked threads wait: the protocol between the lock's word and its queue.
 //!
-//! Holders are in the [`Word`], waiters in the [`Parker`]'s queue; who enters next is decided by `core`'s `Batch`. A waiter that
-//! is woken has been let in already: nobody can come between.
+//! Holders are in the [`Word`], waiters in the [`Parker`]'s queue; who enters next is decided by `core`'s `Batch`. A waiter
+//! that is woken has been let in already: nobody can come between.
 
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,7 @@
 //! What the parking access lock asks of a queue of sleeping threads, so that a model checker's can stand in for the system's.
 //!
-//! The rule protected: **whoever is in the queue is announced in the word**. Both are changed under the queue's lock alone, so a
-//! thread that is told to wait is in the queue before anybody can look for it there.
+//! The rule protected: **whoever is in the queue is announced in the word**. Both are changed under the queue's lock alone, so
+//! a thread that is told to wait is in the queue before anybody can look for it there.
 
 use std::time::Instant;
 

@@ -53,7 +53,8 @@ impl CompletionQueue {
     /// Makes a queue of at least that many entries.
     ///
     /// # Errors
-    /// [`Error::Size`] for 0 or more than fits an `int`; [`Error::Call`] if the library refuses.
+    /// [`Error::Size`] for 0 or more than fits an `int`; [`Error::Call`] if the library refuses; [`Error::Granted`] if it
+    /// makes a smaller one.
     #[doc(alias = "ibv_create_cq")]
     pub fn new(context: &Arc<DeviceContext>, entries: u32) -> Result<Self, Error> {
         Self::make(context, entries, None)
@@ -89,11 +90,17 @@ impl CompletionQueue {
         let queue = unsafe { handle.raw().as_ref() };
         let owner = queue.context.addr() as u64;
         super::check_layout(context.name(), "ibv_cq.context", context.as_ptr().addr() as u64, owner)?;
-        let capacity = u32::try_from(queue.cqe).unwrap_or(entries);
+        let granted = queue.cqe;
         // SAFETY: 1: the handle beside the calls outlives them; 2: the raw queue is shared with queue pairs, which do not
         // poll, and with this value's owner alone.
         let calls = unsafe { CompletionQueueCalls::new(handle.raw(), context.checked()) }
             .map_err(|_| Error::ForeignContext { device: Arc::clone(context.name()), making: "a completion queue" })?;
+        // One that overflows loses completions: nobody would know which.
+        let capacity = u32::try_from(granted).ok().filter(|capacity| *capacity >= entries);
+        let device = || Arc::clone(context.name());
+        let too_small =
+            || Error::Granted { device: device(), what: "a completion queue's entries", asked: entries, granted };
+        let capacity = capacity.ok_or_else(too_small)?;
         context.events().forget_queue(calls.id());
         Ok(Self { calls, handle: Arc::new(handle), capacity, one_thread: context.is_for_one_thread() })
     }
@@ -163,8 +170,9 @@ impl CompletionQueue {
     ///
     /// # Errors
     /// [`Error::State`] if a queue pair uses it, and it is then destroyed with the last of them; [`Error::Call`] if the
-    /// library refuses.
+    /// library refuses; [`Error::Forked`] in a forked child: nothing was done.
     pub fn close(self) -> Result<(), Error> {
+        self.handle.origin().check_process()?;
         let device = Arc::clone(self.context().name());
         match Arc::try_unwrap(self.handle) {
             Ok(handle) => Ok(handle.close()?),

@@ -6,13 +6,14 @@
 //! there, and that a context is closed after everything made from it (children hold it by `Arc`).
 #![allow(unsafe_code)]
 
+use std::borrow::Cow;
 use std::ffi::{CStr, c_int};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::thread::ThreadId;
 
 use bareverbs_core::verbs::inline_calls::{CheckedContext, QueueId};
-use bareverbs_core::verbs::{Context, Device, DeviceAttrEx, EventType, NodeType, PortState, TransportType};
+use bareverbs_core::verbs::{Context, Device, DeviceAttrEx, EventType, NodeType, PortState, TransportType, WcStatus};
 
 use crate::errno;
 use crate::error::{CallError, Error};
@@ -21,6 +22,7 @@ use crate::objects::extended;
 use crate::objects::gid::{self, GidInfo};
 use crate::objects::handle::{Handle, Object, Origin};
 use crate::objects::port::{self, PortInfo};
+use crate::objects::status;
 use crate::symbols::Symbols;
 
 /// A device of a list, and what it says of itself.
@@ -268,6 +270,12 @@ impl DeviceContext {
         self.attributes().map_or(1, |attr| attr.orig_attr.phys_port_cnt.max(1))
     }
 
+    /// A completion's status in the library's words, or in [`WcStatus::text`]'s where it has none.
+    #[doc(alias = "ibv_wc_status_str")]
+    pub fn status_text(&self, status: WcStatus) -> Cow<'static, str> {
+        status::in_words(self.symbols(), status)
+    }
+
     /// Closes the device if nothing else holds it; else it goes with its last owner.
     pub(crate) fn close_if_last(self: Arc<Self>) -> Option<Result<(), CallError>> {
         Arc::into_inner(self).map(|this| this.handle.close())
@@ -322,6 +330,11 @@ impl DeviceContext {
             }
             _ => Ok(()),
         }
+    }
+
+    /// That this process opened it.
+    pub(crate) fn check_process(&self) -> Result<(), Error> {
+        self.origin().check_process()
     }
 
     /// Whether only the thread that opened it may use it.

@@ -173,9 +173,16 @@ impl MemoryRegion {
     /// Deregisters the range now.
     ///
     /// # Errors
-    /// [`CallError`] if the library refuses: the region, its domain and its memory's keeper then stay for ever.
+    /// [`Error::Call`] if the library refuses: the region, its domain and its memory's keeper then stay for ever.
+    /// [`Error::Forked`] in a forked child: nothing was done.
     #[doc(alias = "ibv_dereg_mr")]
-    pub fn close(self) -> Result<(), CallError> {
+    pub fn close(self) -> Result<(), Error> {
+        self.handle.origin().check_process()?;
+        Ok(self.destroy()?)
+    }
+
+    /// As [`close`](Self::close); in a forked child it does nothing.
+    pub(crate) fn destroy(self) -> Result<(), CallError> {
         self.handle.close()
     }
 }

@@ -5,8 +5,8 @@
 //!
 //! The map: `handle` destroys one thing and then lets go of its parents; [`device`] lists and opens; [`port`] and [`gid`] ask
 //! what a port is, `extended` where C would ask inline; [`protection_domain`], [`memory_region`], [`completion_queue`],
-//! [`completion_channel`] and [`queue_pair`] own; [`drain`] ends what a queue pair has outstanding; [`events`] takes what a device
-//! reports on its own; [`report`] tells what a
+//! [`completion_channel`] and [`queue_pair`] own; [`drain`] ends what a queue pair has outstanding; [`events`] takes what a
+//! device reports on its own; [`report`] tells what a
 //! drop could not do.
 
 pub mod completion_channel;
@@ -23,6 +23,7 @@ pub mod port;
 pub mod protection_domain;
 pub mod queue_pair;
 pub mod report;
+mod status;
 
 pub use completion_channel::CompletionChannel;
 pub use completion_queue::CompletionQueue;

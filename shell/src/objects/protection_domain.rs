@@ -72,8 +72,9 @@ impl ProtectionDomain {
     ///
     /// # Errors
     /// [`Error::State`] if something made from it is alive; [`Error::Call`] if the library refuses, and then it and its
-    /// parents stay for ever.
+    /// parents stay for ever. [`Error::Forked`] in a forked child: nothing was done.
     pub fn close(self: Arc<Self>) -> Result<(), Error> {
+        self.handle.origin().check_process()?;
         let device = Arc::clone(self.context().name());
         match Arc::try_unwrap(self) {
             Ok(this) => Ok(this.handle.close()?),

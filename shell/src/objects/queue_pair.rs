@@ -124,7 +124,7 @@ impl QueuePair {
         let calls = unsafe { QueuePairCalls::new(handle.raw(), context.checked()) }
             .map_err(|_| Error::ForeignContext { device: Arc::clone(context.name()), making: "a queue pair" })?;
         context.events().forget_pair(qp_num);
-        let cap = read_back(&handle).unwrap_or(asked);
+        let cap = read_back(&handle).unwrap_or(init.cap);
         Ok(Self { handle, calls: Some(calls), cap, qp_num })
     }
 
@@ -133,7 +133,7 @@ impl QueuePair {
         self.qp_num
     }
 
-    /// Sizes as the library reads them back, markers included; as asked where it cannot be asked.
+    /// Sizes as the library reads them back, markers included; as its creation wrote them where it cannot be asked.
     pub const fn cap(&self) -> QpCap {
         self.cap
     }
@@ -178,9 +178,16 @@ impl QueuePair {
     /// Destroys the queue pair now.
     ///
     /// # Errors
-    /// [`CallError`] if the library refuses: it and its parents then stay for ever.
+    /// [`Error::Call`] if the library refuses: it and its parents then stay for ever. [`Error::Forked`] in a forked child:
+    /// nothing was done.
     #[doc(alias = "ibv_destroy_qp")]
-    pub fn close(self) -> Result<(), CallError> {
+    pub fn close(self) -> Result<(), Error> {
+        self.handle.origin().check_process()?;
+        Ok(self.destroy()?)
+    }
+
+    /// As [`close`](Self::close); in a forked child it does nothing.
+    pub(crate) fn destroy(self) -> Result<(), CallError> {
         self.handle.close()
     }
 }

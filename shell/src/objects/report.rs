@@ -52,7 +52,9 @@ static HOOK: RwLock<Option<Hook>> = RwLock::new(None);
 
 /// Sets what is called, on the dropping thread, when a drop could not do something; `None` for the default line.
 pub fn set_drop_hook(hook: Option<Hook>) {
-    *HOOK.write().unwrap_or_else(PoisonError::into_inner) = hook;
+    let before = std::mem::replace(&mut *HOOK.write().unwrap_or_else(PoisonError::into_inner), hook);
+    // With the lock given back: what the hook before holds may have something to report when it goes.
+    drop(before);
 }
 
 pub(crate) fn report(failure: &DropFailure) {
@@ -67,5 +69,15 @@ pub(crate) fn report(failure: &DropFailure) {
         }
     };
     // A hook or a logger that panics must not turn a drop while unwinding into an abort.
-    drop(std::panic::catch_unwind(std::panic::AssertUnwindSafe(tell)));
+    if let Err(payload) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(tell)) {
+        forget_payload(payload);
+    }
+}
+
+/// Lets go of what a panic carried. That may panic in turn, and so may what that panic carries: it is dropped where it can
+/// do no harm, and what panics there is left in place.
+fn forget_payload(payload: Box<dyn std::any::Any + Send>) {
+    if let Err(again) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(payload))) {
+        std::mem::forget(again);
+    }
 }

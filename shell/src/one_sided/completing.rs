@@ -1,6 +1,7 @@
 //! How ends of operations are learnt of: polling, waiting, sleeping, and what the device reports on its own.
 //!
-//! The rule this file protects: **each operation ends once for its caller**, by a completion of its own, or with the queue pair.
+//! The rule this file protects: **each operation ends once for its caller**, by a completion of its own, or with the queue
+//! pair.
 
 use bareverbs_core::link::Fault;
 use bareverbs_core::one_sided::{Accepted, Arrival, Books, OperationId};
@@ -31,13 +32,13 @@ pub enum Event {
 pub struct Ended {
     /// Which.
     pub operation: OperationId,
-    /// How. After success a write's bytes are the other end's, a read's and an atomic's are here. After an error nothing is known
-    /// of the bytes, and the queue pair is broken.
+    /// How. After success a write's bytes are the other end's, a read's and an atomic's are here. After an error nothing is
+    /// known of the bytes, and the queue pair is broken.
     pub result: Result<(), OperationError>,
 }
 
-/// Books while a batch of completions is given out. When the caller's code panics in between, the rest of the batch is lost: they
-/// break. A batch that was given out is forgotten.
+/// Books while a batch of completions is given out. When the caller's code panics in between, the rest of the batch is lost:
+/// they break. A batch that was given out is forgotten.
 struct Batch<'end, const N: usize>(&'end mut Books<N>);
 
 impl<const N: usize> Drop for Batch<'_, N> {
@@ -104,8 +105,8 @@ impl<const N: usize> Transfers<N> {
     /// Polls, or sleeps on the completion channel, until something came, and gives it to `on`; answers how many.
     ///
     /// # Errors
-    /// As [`poll`](Self::poll); [`TransferErrorKind::Timeout`] and [`TransferErrorKind::Cancelled`] name what is outstanding, which
-    /// stays so: its memory stays registered, and its end comes with a later call, or this value's.
+    /// As [`poll`](Self::poll); [`TransferErrorKind::Timeout`] and [`TransferErrorKind::Cancelled`] name what is outstanding,
+    /// which stays so: its memory stays registered, and its end comes with a later call, or this value's.
     pub fn wait(&mut self, wait: &Wait<'_>, mut on: impl FnMut(Event)) -> Result<usize, TransferError> {
         self.wait_within(&mut wait.begin(), &mut on)
     }

@@ -13,7 +13,6 @@ use crate::endpoint::random_bits;
 use crate::errno;
 use crate::error::Error;
 use crate::exchange::Connect;
-use crate::objects::report::{DropFailure, report};
 use crate::objects::{DeviceContext, QueuePair, gid};
 use crate::one_sided::{Stage, Transfers, posting};
 
@@ -36,8 +35,8 @@ impl<const N: usize> Transfers<N> {
 
     /// Connects to the other end: RTR, receives posted, RTS. What both ends must have alike was compared by the caller.
     ///
-    /// As [`Endpoint::connect`](crate::endpoint::Endpoint::connect) the GID is read again, and when a step fails the queue pair is
-    /// destroyed.
+    /// As [`Endpoint::connect`](crate::endpoint::Endpoint::connect) the GID is read again, and when a step fails the queue pair
+    /// is destroyed.
     ///
     /// # Errors
     /// [`Error`] of the step that failed; [`Error::State`] if it was connected before.
@@ -60,13 +59,10 @@ impl<const N: usize> Transfers<N> {
     pub fn abandon(&mut self) {
         // First, so that nothing is called on the queue pair from here on.
         self.stage = Stage::Failed;
-        match self.plumbing.abandon_queue_pair() {
-            Ok(()) if self.is_ours() => self.held.give_back_all(),
-            Ok(()) => {}
-            Err(error) => {
-                report(&DropFailure::Destroy(error));
-                self.report_kept();
-            }
+        self.plumbing.abandon_queue_pair();
+        // Where it could not be destroyed, or not by this process, views stay in use; the teardown tells of that.
+        if self.plumbing.is_abandoned() {
+            self.held.give_back_all();
         }
     }
 

@@ -141,17 +141,8 @@ fn range_of(f: &mut fmt::Formatter<'_>, pending: &[OperationId]) -> fmt::Result 
     }
 }
 
-impl std::error::Error for TransferError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match &self.kind {
-            TransferErrorKind::Refused(error) => Some(error),
-            TransferErrorKind::NotStarted(error) => Some(error),
-            TransferErrorKind::Sleep(error) => Some(error.as_ref()),
-            TransferErrorKind::Broken { cause } => Some(cause),
-            _ => None,
-        }
-    }
-}
+// As every error of the shell: its text says all of it.
+impl std::error::Error for TransferError {}
 
 impl TransferError {
     /// Whether completions make room: the operation can be tried again when some were taken.

@@ -1,8 +1,8 @@
 //! One-sided operations: a reliable queue pair that writes, reads, adds and swaps in the other end's memory.
 //!
 //! Memory is registered beforehand ([`HostDomain`](crate::memory::HostDomain)), in the queue pair's
-//! [domain](Transfers::domain); the other end [publishes](View::publish) a view of its own and sends its wire form over whatever
-//! there is. An operation is between a local [`View`] and a [`RemoteView`], or parts of them.
+//! [domain](Transfers::domain); the other end [publishes](View::publish) a view of its own and sends its wire form over
+//! whatever there is. An operation is between a local [`View`] and a [`RemoteView`], or parts of them.
 //!
 //! # What is held
 //!
@@ -11,8 +11,8 @@
 //!
 //! # Who may touch the bytes
 //!
-//! Nothing here takes an [access lock](crate::memory::LocalMemory::access_lock). Until an operation has ended, a **write** reads its
-//! local bytes: hold the lock for reading. A **read** or an **atomic** writes them: hold it for disjoint writing, or
+//! Nothing here takes an [access lock](crate::memory::LocalMemory::access_lock). Until an operation has ended, a **write**
+//! reads its local bytes: hold the lock for reading. A **read** or an **atomic** writes them: hold it for disjoint writing, or
 //! exclusively. At the other end the same holds the other way round, and only the two applications can agree on it.
 //!
 //! # Order
@@ -23,8 +23,8 @@
 //! # Atomics
 //!
 //! They are atomic among operations that go through the other end's device; towards its processors only if that device says
-//! [`GLOB`](bareverbs_core::verbs::device::AtomicCap::GLOB) ([`Transfers::atomics`] tells of the own one, soft-RoCE says `HCA`).
-//! An atomic whose answer has no place to land may have changed the word all the same.
+//! [`GLOB`](bareverbs_core::verbs::device::AtomicCap::GLOB) ([`Transfers::atomics`] tells of the own one, soft-RoCE says
+//! `HCA`). An atomic whose answer has no place to land may have changed the word all the same.
 //!
 //! # Safety
 //!
@@ -199,6 +199,7 @@ impl<const N: usize> Transfers<N> {
             domain: Some(Arc::clone(domain)),
             context: Some(Arc::clone(context)),
             device: Arc::clone(context.name()),
+            abandoned: None,
         };
         let stage = Stage::Fresh;
         let fatal_seen = 0;
@@ -225,14 +226,14 @@ impl<const N: usize> Transfers<N> {
     /// # Errors
     /// Nothing was posted with [`TransferErrorKind::Refused`], [`NotStarted`](TransferErrorKind::NotStarted),
     /// [`ForeignView`](TransferErrorKind::ForeignView), [`Post`](TransferErrorKind::Post),
-    /// [`NotConnected`](TransferErrorKind::NotConnected). With [`Broken`](TransferErrorKind::Broken) a part may have been: the queue
-    /// pair is broken, the operation is over for the caller, and its memory is held until the queue pair is gone.
+    /// [`NotConnected`](TransferErrorKind::NotConnected). With [`Broken`](TransferErrorKind::Broken) a part may have been: the
+    /// queue pair is broken, the operation is over for the caller, and its memory is held until the queue pair is gone.
     pub fn write(&mut self, local: &View, remote: &RemoteView) -> Result<OperationId, TransferError> {
         self.start(Operation::Write, local, remote)
     }
 
-    /// As [`write`](Self::write), and gives the other end a number with the last of the bytes: [`Event::Arrived`] there. It ends a
-    /// receive, of which the other end posts a new one whenever it polls.
+    /// As [`write`](Self::write), and gives the other end a number with the last of the bytes: [`Event::Arrived`] there. It
+    /// ends a receive, of which the other end posts a new one whenever it polls.
     ///
     /// # Errors
     /// As [`write`](Self::write).
@@ -253,8 +254,8 @@ impl<const N: usize> Transfers<N> {
         self.start(Operation::Read, local, remote)
     }
 
-    /// Adds to the 8 bytes of the remote view, a number in the other end's byte order. What it was before comes to the 8 bytes of the
-    /// local view, in this end's byte order.
+    /// Adds to the 8 bytes of the remote view, a number in the other end's byte order. What it was before comes to the 8 bytes
+    /// of the local view, in this end's byte order.
     ///
     /// # Errors
     /// As [`write`](Self::write).
@@ -262,8 +263,8 @@ impl<const N: usize> Transfers<N> {
         self.start(Operation::FetchAdd { add }, local, remote)
     }
 
-    /// Stores `swap` into the 8 bytes of the remote view if they are `compare`. What they were before comes to the 8 bytes of the
-    /// local view; it was stored if that is `compare`.
+    /// Stores `swap` into the 8 bytes of the remote view if they are `compare`. What they were before comes to the 8 bytes of
+    /// the local view; it was stored if that is `compare`.
     ///
     /// # Errors
     /// As [`write`](Self::write).
@@ -375,8 +376,11 @@ impl<const N: usize> Transfers<N> {
     ///
     /// # Errors
     /// [`Error::Call`] of the first call that the library refused, as [`Endpoint::close`](crate::Endpoint::close).
+    /// [`Error::Forked`] in a forked child: nothing was done.
     pub fn close(mut self) -> Result<Teardown, Error> {
+        let allowed = self.plumbing.check_process();
         let done = self.take_down();
+        allowed?;
         teardown::outcome(done, &self.plumbing.device, self.qp_num)
     }
 

@@ -98,7 +98,8 @@ impl SoftFabric {
     /// A call that fails so does nothing, but for a post that is told otherwise ([`Answer::bad_wr`]).
     ///
     /// # Panics
-    /// If no entry point has that name, or `nth` is 0.
+    /// If no entry point has that name, `nth` is 0, the call returns nothing and so cannot fail (`ibv_ack_cq_events`), or the
+    /// answer is [`Answer::nothing`] and the call is no `ibv_poll_cq`.
     pub fn fail(&self, symbol: &str, nth: u64, answer: Answer) {
         self.with(|state| state.plan.add(symbol, nth, false, answer));
     }
@@ -106,7 +107,7 @@ impl SoftFabric {
     /// Makes the `nth` call of an entry point from now, counted from 1, and all after it fail.
     ///
     /// # Panics
-    /// If no entry point has that name, or `nth` is 0.
+    /// As [`fail`](Self::fail).
     pub fn fail_from(&self, symbol: &str, nth: u64, answer: Answer) {
         self.with(|state| state.plan.add(symbol, nth, true, answer));
     }

@@ -6,10 +6,17 @@ use crate::symbols::mlx5;
 use crate::symbols::verbs::{OPTIONAL, REQUIRED};
 
 /// The operations that C has inline, by their names in C.
-pub(super) const INLINE: &[&str] = &["ibv_post_send", "ibv_post_recv", "ibv_poll_cq", "ibv_req_notify_cq"];
+pub(super) const INLINE: &[&str] = &["ibv_post_send", "ibv_post_recv", POLL, "ibv_req_notify_cq"];
+/// The one call whose answer 0 is no claim that something was done.
+const POLL: &str = "ibv_poll_cq";
+/// The calls that return nothing: no caller can be told that one of them did nothing.
+const SILENT: &[&str] = &["ibv_free_device_list", "ibv_ack_cq_events", "ibv_ack_async_event", "ibv_wr_abort"];
 
 /// The builders that C has inline, by their names in C. One that is planned to fail does so at the end of its run.
 const BUILDERS: &[&str] = &["ibv_wr_start", "ibv_wr_complete", "ibv_wr_abort", "mlx5dv_wr_mr_list"];
+
+/// All that a failure can be planned for.
+const ALL: &[&[&str]] = &[REQUIRED, OPTIONAL, INLINE, mlx5::REQUIRED, BUILDERS];
 
 /// What a failing post says of the requests that it was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +49,8 @@ impl Answer {
         Self::null(errno)
     }
 
-    /// This number, positive or negative, with `errno` untouched. From a call that makes something: null.
+    /// This number, positive or negative, with `errno` untouched. From a call that makes something: null. From a poll, a
+    /// positive number comes with as many entries as there is room for, of failed requests of no queue pair.
     ///
     /// # Panics
     /// If it is 0, which is no failure of a call that returns a status. For a poll that finds nothing see
@@ -52,7 +60,8 @@ impl Answer {
         Self { returned: number, errno: None, bad_wr: BadWr::Named }
     }
 
-    /// 0 from a poll, whatever has completed: a peer that is dead, or a device that is slow.
+    /// 0 from a poll, whatever has completed: a peer that is dead, or a device that is slow. Of any other call 0 says that
+    /// it was done, so there it cannot be planned: the shell lets go of memory when a destroy says that it was done.
     pub const fn nothing() -> Self {
         Self { returned: 0, errno: None, bad_wr: BadWr::Named }
     }
@@ -84,11 +93,13 @@ impl Plan {
     /// Plans a failure of the `nth` call from now, counted from 1.
     ///
     /// # Panics
-    /// If there is no such symbol, or `nth` is 0.
+    /// If there is no such symbol, the answer is none that its failing call has ([`Answer::nothing`] but for a poll; any
+    /// for a call that returns nothing), or `nth` is 0.
     pub(super) fn add(&mut self, symbol: &str, nth: u64, for_good: bool, answer: Answer) {
-        let known =
-            [REQUIRED, OPTIONAL, INLINE, mlx5::REQUIRED, BUILDERS].into_iter().flatten().find(|name| **name == symbol);
+        let known = ALL.iter().copied().flatten().find(|name| **name == symbol);
         let symbol = known.unwrap_or_else(|| panic!("{symbol} is not an entry point"));
+        assert!(!SILENT.contains(symbol), "{symbol} returns nothing: it cannot fail");
+        assert!(answer.returned != 0 || *symbol == POLL, "0 from {symbol} would say that it was done");
         let spare = nth.checked_sub(1).expect("calls are counted from 1");
         self.failures.push(Failure { symbol, spare, for_good, answer });
     }
@@ -142,6 +153,17 @@ mod tests {
         assert!((0..3).all(|_| plan.on_call("ibv_poll_cq") == Some(Answer::nothing())));
         plan.clear();
         assert_eq!(plan.on_call("ibv_poll_cq"), None);
+    }
+
+    #[test]
+    fn no_call_but_a_poll_can_be_planned_to_say_that_it_was_done() {
+        for symbol in ALL.iter().copied().flatten() {
+            let planned = |answer| std::panic::catch_unwind(|| Plan::default().add(symbol, 1, false, answer)).is_ok();
+            assert_eq!(planned(Answer::nothing()), *symbol == POLL, "{symbol}");
+            assert_eq!(planned(Answer::nothing().bad_wr(BadWr::NullAllAccepted)), *symbol == POLL, "{symbol}");
+            assert_eq!(planned(Answer::returned(5)), !SILENT.contains(symbol), "{symbol}");
+        }
+        assert!(SILENT.iter().all(|symbol| ALL.iter().any(|names| names.contains(symbol))));
     }
 
     #[test]

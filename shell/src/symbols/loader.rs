@@ -5,7 +5,8 @@
 //! This file guarantees that what it finds in a library stays mapped: no handle is ever closed.
 #![allow(unsafe_code)]
 
-use std::ffi::{CStr, CString, c_int, c_void};
+use std::ffi::{CStr, CString, OsStr, c_int, c_void};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// An open library.
@@ -24,21 +25,21 @@ pub(super) enum NotOpen {
 }
 
 impl Library {
-    /// Opens a library by name or path; its initialisers run as for any library that the process links.
-    pub(super) fn open(name: &str) -> Result<Self, NotOpen> {
+    /// Opens a library by name or path, which need be no text; its initialisers run as for any library that the process links.
+    pub(super) fn open(name: impl AsRef<OsStr>) -> Result<Self, NotOpen> {
         Self::with_mode(
-            name,
+            name.as_ref(),
             if cfg!(target_os = "macos") { libc::RTLD_NOW | libc::RTLD_GLOBAL } else { libc::RTLD_NOW },
         )
     }
 
     /// Opens a library that this process has already, and no other.
     pub(super) fn adopt(name: &str) -> Result<Self, NotOpen> {
-        Self::with_mode(name, libc::RTLD_NOW | libc::RTLD_NOLOAD)
+        Self::with_mode(name.as_ref(), libc::RTLD_NOW | libc::RTLD_NOLOAD)
     }
 
-    fn with_mode(name: &str, mode: c_int) -> Result<Self, NotOpen> {
-        let name = CString::new(name).map_err(|_| NotOpen::BadName)?;
+    fn with_mode(name: &OsStr, mode: c_int) -> Result<Self, NotOpen> {
+        let name = CString::new(name.as_bytes()).map_err(|_| NotOpen::BadName)?;
         // SAFETY: the name is a C string.
         let handle = unsafe { libc::dlopen(name.as_ptr(), mode) };
         if handle.is_null() { Err(NotOpen::Refused(loader_words())) } else { Ok(Self { handle }) }

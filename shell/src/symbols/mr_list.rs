@@ -137,7 +137,8 @@ impl MrListBuilder {
     ///
     /// # Safety
     /// 1. The queue pair is alive, and nobody else posts to it.
-    /// 2. The key is alive, is not in use by work in flight, and stays until the binding has completed or the queue pair is gone.
+    /// 2. The key is alive, is not in use by work in flight, and stays until the binding has completed or the queue pair is
+    ///    gone.
     pub unsafe fn post(&mut self, binding: &Binding<'_>) -> Result<(), RawErrno> {
         let count = u16::try_from(binding.entries.len()).expect("a key has at most 65 535 entries");
         let flags = SendFlags::INLINE | SendFlags::SIGNALED;

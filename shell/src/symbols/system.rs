@@ -13,6 +13,7 @@
 #![allow(unsafe_code)]
 
 use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -31,7 +32,7 @@ pub const LIBRARY_VARIABLE: &str = "BAREVERBS_LIBRARY";
 pub enum LoadError {
     /// The loader found no such library, or could not load it.
     NotFound {
-        /// The name tried.
+        /// The name tried, with U+FFFD for what is no UTF-8 in it.
         library: String,
         /// Whether the name came from `BAREVERBS_LIBRARY`.
         overridden: bool,
@@ -80,9 +81,10 @@ impl std::error::Error for LoadError {}
 /// # Errors
 /// [`LoadError`]. Asking again gives the same answer and opens nothing again.
 pub fn load() -> Result<Arc<Symbols>, LoadError> {
-    match std::env::var(LIBRARY_VARIABLE) {
-        Ok(name) if !name.is_empty() => load_named(&name, true),
-        _ => load_named(LIBRARY, false),
+    // Its bytes, whether they are text or not: a file's name need not be.
+    match std::env::var_os(LIBRARY_VARIABLE) {
+        Some(name) if !name.is_empty() => load_named(&name, true),
+        _ => load_named(LIBRARY.as_ref(), false),
     }
 }
 
@@ -95,12 +97,12 @@ pub fn load() -> Result<Arc<Symbols>, LoadError> {
 /// 1. If there is such a library, and it has the required entry points, then it is a verbs library: each does what
 ///    `<infiniband/verbs.h>` says of its name.
 pub unsafe fn load_library(name: &str) -> Result<Arc<Symbols>, LoadError> {
-    load_named(name, false)
+    load_named(name.as_ref(), false)
 }
 
-type Answers = BTreeMap<String, Result<Arc<Symbols>, LoadError>>;
+type Answers = BTreeMap<OsString, Result<Arc<Symbols>, LoadError>>;
 
-fn load_named(name: &str, overridden: bool) -> Result<Arc<Symbols>, LoadError> {
+fn load_named(name: &OsStr, overridden: bool) -> Result<Arc<Symbols>, LoadError> {
     static ANSWERS: Mutex<Answers> = Mutex::new(BTreeMap::new());
     // A panic while loading leaves the map as it was: its content can be trusted.
     let mut answers = ANSWERS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -112,15 +114,15 @@ fn load_named(name: &str, overridden: bool) -> Result<Arc<Symbols>, LoadError> {
     answer
 }
 
-fn open(name: &str, overridden: bool) -> Result<Arc<Symbols>, LoadError> {
-    let library = || name.to_owned();
+fn open(name: &OsStr, overridden: bool) -> Result<Arc<Symbols>, LoadError> {
+    let library = || name.to_string_lossy().into_owned();
     let opened = Library::open(name).map_err(|why| match why {
         NotOpen::BadName => LoadError::BadName { library: library() },
         NotOpen::Refused(reason) => LoadError::NotFound { library: library(), overridden, reason },
     })?;
     // SAFETY: 1: a symbol of a verbs library has the header's signature, which is the library's promise (checked on the
     // first objects, `objects::self_check`); 2: libraries are never closed.
-    let table = unsafe { SymbolTable::from_lookup(Arc::from(name), |symbol| opened.find(symbol)) };
+    let table = unsafe { SymbolTable::from_lookup(Arc::from(library()), |symbol| opened.find(symbol)) };
     // SAFETY: 1 and 2, as above.
     let symbols = table.map(|table| unsafe { Symbols::new(table) });
     symbols.map(Arc::new).map_err(|symbol| LoadError::MissingSymbol { library: library(), symbol })
@@ -130,23 +132,27 @@ fn open(name: &str, overridden: bool) -> Result<Arc<Symbols>, LoadError> {
 mod tests {
     use super::*;
 
+    fn load_named_str(name: &str, overridden: bool) -> Result<Arc<Symbols>, LoadError> {
+        load_named(name.as_ref(), overridden)
+    }
+
     #[test]
     fn a_library_that_is_not_there_is_named_with_what_to_install() {
-        let error = load_named("libno-such-verbs.so.1", false).expect_err("no such library");
+        let error = load_named_str("libno-such-verbs.so.1", false).expect_err("no such library");
         let text = error.to_string();
         assert!(text.contains("libno-such-verbs.so.1") && text.contains("libibverbs1"), "{text}");
-        assert_eq!(load_named("libno-such-verbs.so.1", false).err(), Some(error), "the same answer again");
+        assert_eq!(load_named_str("libno-such-verbs.so.1", false).err(), Some(error), "the same answer again");
     }
 
     #[cfg(target_os = "linux")]
     #[test]
     fn a_library_that_is_no_verbs_library_is_refused_by_the_first_symbol_it_lacks() {
-        let error = load_named("libm.so.6", false).expect_err("libm has no verbs");
+        let error = load_named_str("libm.so.6", false).expect_err("libm has no verbs");
         assert_eq!(error, LoadError::MissingSymbol { library: "libm.so.6".into(), symbol: "ibv_get_device_list" });
     }
 
     #[test]
     fn a_name_with_a_nul_is_refused() {
-        assert_eq!(load_named("a\0b", false).err(), Some(LoadError::BadName { library: "a\0b".into() }));
+        assert_eq!(load_named_str("a\0b", false).err(), Some(LoadError::BadName { library: "a\0b".into() }));
     }
 }

@@ -1,4 +1,5 @@
-//! What queue pairs for one-sided operations do on every fabric: values, bounds, access, parts, guards, and a peer that is gone.
+//! What queue pairs for one-sided operations do on every fabric: values, bounds, access, parts, guards, and a peer that is
+//! gone.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;

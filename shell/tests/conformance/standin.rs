@@ -9,7 +9,8 @@ use std::ffi::{CString, c_int};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+
+use tempfile::TempDir;
 
 use bareverbs_shell::symbols::Symbols;
 use bareverbs_shell::symbols::system::{LoadError, load_library};
@@ -29,20 +30,21 @@ pub fn compiler() -> Result<(), String> {
 /// A stand-in in a file of its own.
 pub struct Standin {
     path: PathBuf,
+    /// Only this user can write there, under a name that nobody can guess. What is loaded from it stays so when it goes.
+    _folder: TempDir,
 }
 
 impl Standin {
     /// Compiles one with these macros (`PORT_STATE=1`).
     pub fn new(macros: &[&str]) -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("bareverbs-standin-{}-{number}.so", std::process::id()));
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("libstandin.so");
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/conformance/standin.c");
         let mut cc = Command::new("cc");
         cc.args(["-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&path);
         let output = cc.args(macros.iter().map(|each| format!("-D{each}"))).arg(source).output().expect("cc runs");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        Self { path }
+        Self { path, _folder: folder }
     }
 
     pub fn path(&self) -> &str {
@@ -86,12 +88,5 @@ impl Standin {
             closed += 1;
         }
         closed
-    }
-}
-
-impl Drop for Standin {
-    fn drop(&mut self) {
-        // What is loaded stays so.
-        let _ = std::fs::remove_file(&self.path);
     }
 }

@@ -1,15 +1,16 @@
 //! A library whose structs are not laid out as its header says is refused, by the field that shows it, before the first
 //! post; so is a provider without an inline operation.
 
+use bareverbs_core::connect::QueuePairConfig;
 use bareverbs_core::link::Immediate;
-use bareverbs_shell::endpoint::{Endpoint, Frames};
+use bareverbs_shell::endpoint::{Endpoint, Event, Frames, connect_pair};
 use bareverbs_shell::objects::DeviceContext;
 use bareverbs_shell::soft::{Call, LiveCounts, Record, SoftConfig, SoftFabric};
 use bareverbs_shell::{Error, errno};
 
 use crate::ledger::{Ledger, calls_of};
-use crate::world::config;
-use crate::wrapped::{Spoiled, wrap};
+use crate::world::{config, patiently};
+use crate::wrapped::{Spoiled, sends, wrap};
 
 /// Makes an endpoint over a library with that flaw: the error, and all that was called.
 fn refusal(spoiled: Spoiled) -> (Error, Vec<Call>) {
@@ -72,4 +73,51 @@ fn a_library_laid_out_right_passes_the_same_checks() {
     let context = DeviceContext::open(&wrap(soft.symbols(), None), Some("soft0")).expect("the device");
     let end = Endpoint::<_, 4, 4>::new(&context, Immediate, config(), Frames::Owned);
     end.expect("nothing is wrong with it").close().expect("a teardown in order");
+}
+
+#[test]
+fn a_completion_queue_smaller_than_was_asked_for_is_refused_with_both_numbers_and_destroyed() {
+    for (spoiled, less) in [(Spoiled::CqOneLess, 9), (Spoiled::CqNegative, -1)] {
+        let (error, record) = refusal(spoiled);
+        // Four sends, four receives and a marker for each queue.
+        let wanted =
+            Error::Granted { device: "soft0".into(), what: "a completion queue's entries", asked: 10, granted: less };
+        assert_eq!(error, wanted);
+        let text = error.to_string();
+        assert!(text.contains("10") && text.contains(&less.to_string()) && text.contains("soft0"), "{text}");
+        Ledger::replay(&record).assert_all_gone();
+        assert_eq!(calls_of(&record, "ibv_create_qp"), 0);
+    }
+}
+
+#[test]
+fn what_goes_inline_is_what_was_asked_for_and_was_granted() {
+    // As the library reads it back, and as its creation wrote it where it cannot be asked.
+    let configs = [SoftConfig::default(), SoftConfig::default().without("ibv_query_qp")];
+    let granted =
+        [(None, 64, 64), (Some(Spoiled::InlineOf16), 64, 16), (Some(Spoiled::InlineOf16), 8, 8), (None, 0, 0)];
+    for ((spoiled, asked, longest), fabric) in
+        granted.iter().flat_map(|each| configs.clone().map(|fabric| (*each, fabric)))
+    {
+        let soft = SoftFabric::new(fabric).expect("a free slot");
+        let context = DeviceContext::open(&wrap(soft.symbols(), spoiled), Some("soft0")).expect("the device");
+        let config = config().queue_pair(QueuePairConfig::uc().inline_bytes(asked));
+        let end = || Endpoint::<_, 4, 4>::new(&context, Immediate, config.clone(), Frames::Owned).expect("an end");
+        let (mut a, mut b) = (end(), end());
+        connect_pair(&mut a, &mut b).expect("they connect");
+        for bytes in [1, longest.max(1), longest + 1] {
+            let before = sends().len();
+            a.send(bytes, |payload| payload[..bytes].fill(7)).expect("room");
+            let inline = sends()[before].inline;
+            assert_eq!(inline, bytes <= longest, "{bytes} bytes, asked for {asked}, {spoiled:?}");
+            let mut came = Vec::new();
+            let on = |event: Event<'_, 4>| {
+                if let Event::Received(frame) = event {
+                    came.extend_from_slice(frame.payload());
+                }
+            };
+            b.wait(&patiently(), on).expect("it comes");
+            assert_eq!(came, vec![7; bytes]);
+        }
+    }
 }

@@ -10,6 +10,7 @@ mod drop_log;
 mod every_call_refused;
 mod exchange;
 mod gid_choice;
+mod hostile_surroundings;
 mod late_writes;
 mod layout_check;
 mod ledger;

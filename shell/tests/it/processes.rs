@@ -254,6 +254,13 @@ fn a_forked_child_makes_no_verbs_call_and_the_parent_goes_on() {
         // SAFETY: 1: the keeper holds the pages. 2: only their address is known.
         let region = unsafe { MemoryRegion::register(&domain, start, bytes, AccessFlags::LOCAL_WRITE, Some(keeper)) };
         let mut region = Some(region.expect("a region"));
+        let mut queue = CompletionQueue::new(&context, 8).expect("the device");
+        assert_eq!(queue.arm(Notify::Any), Ok(()));
+        let config = QueuePairConfig::uc().depths(2, 2);
+        let queue_pair = QueuePair::new(&domain, &queue, &queue, &config).expect("the device");
+        let (mut domain, mut pair) = (Some(domain), Some((queue, queue_pair)));
+        let sleeping = crate::world::config().waking(Waking::Events);
+        let mut asleep = Endpoint::<_, 4, 4>::new(&context, Immediate, sleeping, Frames::Owned).expect("an endpoint");
         let before = soft.live();
         let mut end = Some(end);
 
@@ -265,11 +272,40 @@ fn a_forked_child_makes_no_verbs_call_and_the_parent_goes_on() {
         };
         assert!(in_forked_child(dropped), "the drop called something, or panicked");
         let closed = || {
-            let told = end.take().map(Endpoint::close);
+            // Nothing was done, so no record of steps is told.
+            let told = end.take().map(|end| end.close().map(drop));
             let untouched = soft.record().is_empty() && soft.live() == before && FRAMES.claim().is_none();
-            matches!(told, Some(Ok(_))) && untouched
+            told == Some(Err(Error::Forked { device: Arc::from("soft0") })) && untouched
         };
         assert!(in_forked_child(closed), "the close called something, or panicked");
+        let abandoned = || {
+            let had = end.as_ref().map(Endpoint::outstanding);
+            if let Some(end) = &mut end {
+                end.abandon();
+            }
+            end.as_ref().map(Endpoint::outstanding) == had && soft.record().is_empty() && soft.live() == before
+        };
+        assert!(in_forked_child(abandoned), "what the parent's queue pair has was said to be gone");
+        let one_by_one = || {
+            let forked = |outcome: Result<(), Error>| outcome == Err(Error::Forked { device: Arc::from("soft0") });
+            let (mut queue, queue_pair) = pair.take().expect("still here");
+            let armed = forked(queue.arm(Notify::Any));
+            armed
+                && region.take().is_some_and(|region| forked(region.close()))
+                && forked(queue_pair.close())
+                && forked(queue.close())
+                && forked(domain.take().expect("still here").close())
+                && soft.record().is_empty()
+                && soft.live() == before
+        };
+        assert!(in_forked_child(one_by_one), "a close said that it was done");
+        let waited = || {
+            let refused = asleep.wait(&crate::world::patiently(), |_| ()).expect_err("a child");
+            let forked = Error::Forked { device: Arc::from("soft0") };
+            refused.kind == EndpointErrorKind::Sleep(Box::new(forked))
+                && soft.record().iter().all(|call| call.symbol == "ibv_poll_cq")
+        };
+        assert!(in_forked_child(waited), "a child slept on its parent's channel");
         let kept = || {
             drop(region.take());
             // Where `ibv_fork_init` was called, registered pages are not mapped in a child: to free them would be a fault.
@@ -289,7 +325,7 @@ fn a_forked_child_makes_no_verbs_call_and_the_parent_goes_on() {
         // The parent's are as they were.
         let told = end.take().expect("still here").close().expect("nothing refuses");
         assert_eq!(told.quiesced, Quiesced::Yes);
-        drop((region.take(), domain));
+        drop((region.take(), pair.take(), domain.take(), asleep));
         assert_eq!(RELEASED.load(Ordering::Relaxed), 1);
         assert!(FRAMES.claim().is_some());
         drop(context);

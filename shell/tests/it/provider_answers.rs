@@ -4,17 +4,18 @@ use std::sync::Arc;
 
 use bareverbs_core::connect::QueuePairConfig;
 use bareverbs_core::link::{Header, Immediate, SendError, Sequence};
-use bareverbs_core::verbs::{AccessFlags, Gid, PortState, QpState};
+use bareverbs_core::verbs::{AccessFlags, Gid, PortState, QpState, WcStatus};
 use bareverbs_shell::endpoint::{Endpoint, EndpointErrorKind, Event, Frames, connect_pair};
 use bareverbs_shell::errno::{self, Errno};
 use bareverbs_shell::memory::pages::{PAGE_BYTES, Pages};
 use bareverbs_shell::objects::gid::GidPolicy;
-use bareverbs_shell::objects::{MemoryRegion, ProtectionDomain};
+use bareverbs_shell::objects::{DeviceContext, MemoryRegion, ProtectionDomain};
 use bareverbs_shell::soft::{Answer, Call, Detail, GidSlot, LiveCounts, Record, SoftConfig, SoftDevice, SoftFabric};
 use bareverbs_shell::{CallError, Error};
 
 use crate::ledger::{Ledger, calls_of};
 use crate::world::{World, config, patiently, stream};
+use crate::wrapped::worded;
 
 fn recorded(devices: Vec<SoftDevice>) -> World {
     World::of_config(SoftConfig::default().devices(devices).record(Record::Bounded(100_000)), "recorded")
@@ -269,4 +270,22 @@ fn a_reliable_queue_pair_on_a_thunderbolt_like_device_is_refused_by_number_and_n
     assert_eq!((call.call, call.errno), ("ibv_create_qp", Some(Errno(102))));
     assert!(call.to_string().contains("errno 102 ("), "{call}");
     world.assert_clean();
+}
+
+#[test]
+fn a_status_is_told_in_the_librarys_words_and_in_our_own_where_it_has_none() {
+    let told = |symbols| {
+        let context = DeviceContext::open(&symbols, None).expect("a device");
+        [WcStatus::WR_FLUSH_ERR, WcStatus(77)].map(|status| context.status_text(status).into_owned())
+    };
+    let soft = |config| SoftFabric::new(config).expect("a free slot").symbols();
+    assert_eq!(told(soft(SoftConfig::default())), ["Work Request Flushed Error", "unknown"]);
+    assert_eq!(
+        told(soft(SoftConfig::default().without("ibv_wc_status_str"))),
+        ["Work Request Flushed Error", "unknown"],
+        "our own"
+    );
+    assert_eq!(told(worded(soft(SoftConfig::default()))), ["words of the library's", "words of the library's"]);
+    let null = DeviceContext::open(&worded(soft(SoftConfig::default())), None).expect("a device");
+    assert_eq!(null.status_text(WcStatus::SUCCESS), "success", "it answered null");
 }

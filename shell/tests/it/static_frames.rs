@@ -151,6 +151,21 @@ fn an_endpoint_that_cannot_be_made_keeps_its_frames_where_region_or_queue_pair_s
 }
 
 #[test]
+fn no_plan_gives_frames_back_by_a_destroy_that_only_says_that_it_was_done() {
+    let (soft, context) = fabric("said done");
+    let storage = storage();
+    let end = busy(&context, storage);
+    for call in ["ibv_modify_qp", "ibv_destroy_qp", "ibv_dereg_mr", "ibv_destroy_cq", "ibv_req_notify_cq"] {
+        let plan = || soft.fail_from(call, 1, Answer::nothing());
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(plan)).expect_err("it would say that it was done");
+    }
+    drop(end);
+    assert_eq!(soft.live().mrs + soft.live().qps, 0, "nothing was planned, all of it was done");
+    assert!(storage.claim().is_some());
+    sweep(&soft, context);
+}
+
+#[test]
 fn frames_stay_claimed_where_a_teardown_leaves_region_or_queue_pair_behind() {
     for (at, refused) in
         [&DESTROYS[..1], &DESTROYS[1..], &DESTROYS, &["ibv_modify_qp", "ibv_destroy_qp"]].iter().enumerate()

@@ -11,13 +11,13 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::Arc;
 
 use bareverbs_core::verbs::event::EventElement;
 use bareverbs_core::verbs::{
-    AsyncEvent, Be32, CompChannel, Context, ContextOps, Cq, Device, EventType, Mr, Pd, Qp, QpInitAttr, QpState, QpType,
-    RecvWr, SendWr, Wc,
+    AsyncEvent, Be32, CompChannel, Context, ContextOps, Cq, Device, EventType, Mr, Pd, Qp, QpAttr, QpInitAttr, QpState,
+    QpType, RecvWr, SendFlags, SendWr, Wc, WcStatus,
 };
 use bareverbs_shell::symbols::{SymbolTable, Symbols};
 
@@ -32,6 +32,11 @@ pub enum Spoiled {
     QpNumber,
     QpState,
     QpType,
+    /// The completion queue says that it has one entry less than was asked for, or fewer than none.
+    CqOneLess,
+    CqNegative,
+    /// The queue pair says that it takes 16 inline bytes.
+    InlineOf16,
     MrContext,
     MrPd,
     MrAddr,
@@ -53,6 +58,7 @@ pub struct Posted {
     pub wr_id: u64,
     /// The immediate's four bytes, as they lie in memory.
     pub immediate: [u8; 4],
+    pub inline: bool,
 }
 
 thread_local! {
@@ -80,6 +86,7 @@ pub fn wrap(real: Arc<Symbols>, spoiled: Option<Spoiled>) -> Arc<Symbols> {
         create_cq,
         create_qp,
         reg_mr,
+        query_qp: real.table().query_qp.map(|_| query_qp as _),
         get_async_event: Some(get_async_event),
         ack_async_event: Some(ack_async_event),
         get_cq_event: Some(get_cq_event),
@@ -89,6 +96,17 @@ pub fn wrap(real: Arc<Symbols>, spoiled: Option<Spoiled>) -> Arc<Symbols> {
     REAL.set(Some(real));
     // SAFETY: the functions in front pass on what they are given; what they spoil is what the shell must notice.
     Arc::new(unsafe { Symbols::new(wrapped) })
+}
+
+/// The table, with words of its own for every completion's status; null for success.
+pub fn worded(real: Arc<Symbols>) -> Arc<Symbols> {
+    let worded = SymbolTable { wc_status_str: Some(wc_status_str), ..real.table().clone() };
+    // SAFETY: the others are the fabric's own; this one answers null or a static C string.
+    Arc::new(unsafe { Symbols::new(worded) })
+}
+
+extern "C" fn wc_status_str(status: WcStatus) -> *const c_char {
+    if status == WcStatus::SUCCESS { std::ptr::null() } else { c"words of the library's".as_ptr() }
 }
 
 /// From now on, what is made is spoiled like this.
@@ -181,16 +199,22 @@ unsafe extern "C" fn create_cq(
     channel: *mut CompChannel,
     vector: c_int,
 ) -> *mut Cq {
+    let asked = entries;
     let entries = if is_spoiled(Spoiled::SmallQueue) { 2 } else { entries };
     // SAFETY: passed on.
     let queue = unsafe { (real().create_cq)(context, entries, word, channel, vector) };
     LAST_QUEUE.set(queue);
     ON_QUEUE.with_borrow(|then| then.iter().for_each(|then| then()));
     // SAFETY: null, or just made, and nobody reads it yet.
-    if let Some(queue) = unsafe { queue.as_mut() }
-        && is_spoiled(Spoiled::CqContext)
-    {
-        queue.context = elsewhere();
+    if let Some(queue) = unsafe { queue.as_mut() } {
+        match SPOILED.get() {
+            Some(Spoiled::CqContext) => queue.context = elsewhere(),
+            Some(Spoiled::CqOneLess) => queue.cqe = entries - 1,
+            Some(Spoiled::CqNegative) => queue.cqe = -1,
+            // Nor does it say so.
+            Some(Spoiled::SmallQueue) => queue.cqe = asked,
+            _ => {}
+        }
     }
     queue
 }
@@ -199,6 +223,10 @@ unsafe extern "C" fn create_qp(pd: *mut Pd, init: *mut QpInitAttr) -> *mut Qp {
     // SAFETY: passed on.
     let pair = unsafe { (real().create_qp)(pd, init) };
     LAST_PAIR.set(pair);
+    if !pair.is_null() && is_spoiled(Spoiled::InlineOf16) {
+        // SAFETY: the caller's attributes, which the call writes its sizes to.
+        unsafe { (*init).cap.max_inline_data = 16 };
+    }
     // SAFETY: null, or just made, and nobody reads it yet.
     if let Some(pair) = unsafe { pair.as_mut() } {
         match SPOILED.get() {
@@ -214,6 +242,17 @@ unsafe extern "C" fn create_qp(pd: *mut Pd, init: *mut QpInitAttr) -> *mut Qp {
         }
     }
     pair
+}
+
+unsafe extern "C" fn query_qp(pair: *mut Qp, attr: *mut QpAttr, mask: c_int, init: *mut QpInitAttr) -> c_int {
+    let query = real().query_qp.expect("the fabric has it");
+    // SAFETY: passed on.
+    let returned = unsafe { query(pair, attr, mask, init) };
+    if is_spoiled(Spoiled::InlineOf16) {
+        // SAFETY: the caller's storage, which was just filled.
+        unsafe { (*attr).cap.max_inline_data = 16 };
+    }
+    returned
 }
 
 unsafe extern "C" fn reg_mr(pd: *mut Pd, addr: *mut c_void, length: usize, access: c_int) -> *mut Mr {
@@ -298,7 +337,8 @@ unsafe extern "C" fn post_send(pair: *mut Qp, chain: *mut SendWr, bad: *mut *mut
     while let Some(request) = unsafe { next.as_ref() } {
         // SAFETY: four plain bytes of the request.
         let immediate = unsafe { (&raw const request.imm_data).cast::<[u8; 4]>().read() };
-        SENDS.with_borrow_mut(|sends| sends.push(Posted { wr_id: request.wr_id, immediate }));
+        let inline = request.send_flags.contains(SendFlags::INLINE);
+        SENDS.with_borrow_mut(|sends| sends.push(Posted { wr_id: request.wr_id, immediate, inline }));
         next = request.next;
     }
     let post = OPERATIONS.get().post_send.expect("the provider's own");

@@ -1,5 +1,6 @@
 //! What only the inside of a ring shows: numbers that run out.
 
+use core::ptr::NonNull;
 use std::boxed::Box;
 use std::vec::Vec;
 

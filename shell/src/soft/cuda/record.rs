@@ -55,10 +55,11 @@ pub(super) struct CudaPlan(Vec<(&'static str, u64, bool, CuResult)>);
 
 impl CudaPlan {
     /// # Panics
-    /// If there is no such symbol, or `nth` is 0.
+    /// If there is no such symbol, `nth` is 0, or the answer is success, which a call that does nothing must not say.
     pub(super) fn add(&mut self, symbol: &str, nth: u64, for_good: bool, answer: CuResult) {
         let name = crate::symbols::cuda::OPTIONAL.iter().find(|name| **name == symbol);
         let name = name.unwrap_or_else(|| panic!("{symbol} is not an entry point"));
+        assert!(answer != CuResult::SUCCESS, "success from {symbol} would say that it was done");
         self.0.push((name, nth.checked_sub(1).expect("calls are counted from 1"), for_good, answer));
     }
 
@@ -80,5 +81,21 @@ impl CudaPlan {
             *for_good
         });
         met
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_call_can_be_planned_to_say_that_it_was_done() {
+        for symbol in crate::symbols::cuda::OPTIONAL {
+            let planned = |answer| {
+                let plan = || CudaPlan::default().add(symbol, 1, false, answer);
+                std::panic::catch_unwind(plan).is_ok()
+            };
+            assert_eq!([planned(CuResult::SUCCESS), planned(CuResult::INVALID_DEVICE)], [false, true], "{symbol}");
+        }
     }
 }

@@ -245,7 +245,7 @@ impl SoftCuda {
     /// Makes the `nth` call of an entry point from now, counted from 1, answer so and do nothing. The name is C's.
     ///
     /// # Panics
-    /// If no entry point has that name, or `nth` is 0.
+    /// If no entry point has that name, `nth` is 0, or the answer is [`CuResult::SUCCESS`]: nothing was done.
     pub fn fail(&self, symbol: &str, nth: u64, answer: CuResult) {
         self.with(|state| state.plan.add(symbol, nth, false, answer));
     }
@@ -253,7 +253,7 @@ impl SoftCuda {
     /// Makes the `nth` call of an entry point from now, counted from 1, and all after it answer so and do nothing.
     ///
     /// # Panics
-    /// If no entry point has that name, or `nth` is 0.
+    /// If no entry point has that name, `nth` is 0, or the answer is [`CuResult::SUCCESS`]: nothing was done.
     pub fn fail_from(&self, symbol: &str, nth: u64, answer: CuResult) {
         self.with(|state| state.plan.add(symbol, nth, true, answer));
     }

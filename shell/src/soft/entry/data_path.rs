@@ -11,7 +11,7 @@
 
 use std::ffi::c_int;
 
-use bareverbs_core::verbs::{Cq, Qp, RecvWr, SendWr, Sge, Wc};
+use bareverbs_core::verbs::{Cq, Qp, RecvWr, SendWr, Sge, Wc, WcStatus};
 
 use crate::soft::bytes::InlineBytes;
 use crate::soft::entry::note_stray;
@@ -286,7 +286,11 @@ pub(in crate::soft) unsafe extern "C" fn poll_cq(cq: *mut Cq, most: c_int, room:
         }
         let planned = if state.watches_data_path() { state.plan.on_call(SYMBOL) } else { None };
         let returned = match planned {
-            Some(answer) => leave_errno(answer),
+            Some(answer) => {
+                // SAFETY: by 2.
+                unsafe { fill_with_strangers(answer.returned.min(most), room) };
+                leave_errno(answer)
+            }
             None => {
                 // SAFETY: by 2.
                 unsafe { take_completions(state, place.index, most, room) }
@@ -300,6 +304,22 @@ pub(in crate::soft) unsafe extern "C" fn poll_cq(cq: *mut Cq, most: c_int, room:
         returned
     });
     taken.unwrap_or(-libc::EINVAL)
+}
+
+/// Entries for a planned answer, so that no caller takes what lay in its room for completions: of failed requests, of a queue
+/// pair that cannot be, since numbers have 24 bits.
+///
+/// # Safety
+/// 1. `room` is valid for `count` writes, where that is positive.
+#[cold]
+unsafe fn fill_with_strangers(count: c_int, room: *mut Wc) {
+    let stranger = Wc { wr_id: u64::MAX, status: WcStatus::GENERAL_ERR, qp_num: u32::MAX, ..Wc::default() };
+    for at in 0..usize::try_from(count).unwrap_or(0) {
+        // SAFETY: fewer than `count`, so by 1 there is room.
+        let place = unsafe { room.add(at) };
+        // SAFETY: as above.
+        unsafe { place.write(stranger) };
+    }
 }
 
 /// What polling an overflowed queue answers once it is empty: no errno, as mlx5's -2 is none.

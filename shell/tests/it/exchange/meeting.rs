@@ -6,7 +6,8 @@ use std::thread;
 use std::time::Duration;
 
 use bareverbs_core::connect::{Hello, Service, agree};
-use bareverbs_core::link::{Header, Immediate, Raw, Sequence};
+use bareverbs_core::link::{Header, Immediate, Outstanding, Raw, Sequence};
+use bareverbs_core::teardown_order::{self, Step};
 use bareverbs_core::verbs::{Mtu, QpState};
 use bareverbs_shell::EndpointConfig;
 use bareverbs_shell::endpoint::EndpointErrorKind;
@@ -229,7 +230,12 @@ fn an_abandoned_end_posts_and_polls_nothing() {
     assert_eq!(a.post_receives(8).expect_err("gone").kind, EndpointErrorKind::NotConnected);
     assert_eq!(a.poll(|_| panic!("nothing is given out")).expect_err("gone").kind, EndpointErrorKind::NotConnected);
     assert!(a.next_frame().is_err() && a.chain().is_err());
-    a.close().expect("an orderly end");
+    assert_eq!(a.outstanding(), Outstanding::default(), "all of it went with the queue pair");
+    let told = a.close().expect("an orderly end");
+    // Its queue pair went first, and that is told.
+    let done: Vec<_> = told.done().collect();
+    assert_eq!(done[..2], [Step::QueuePair, Step::MemoryRegion], "{told:?}");
+    assert_eq!(teardown_order::check(told.quiesced, told.done()), Ok(()));
     drop(b);
     assert_eq!(scene.fabric.misuse(), Vec::<String>::new());
 }

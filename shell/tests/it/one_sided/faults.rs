@@ -1,5 +1,5 @@
-//! Every call of an end's life refused in turn: whatever is refused, what was made is destroyed once and in order, and what could
-//! not be destroyed stays with what it needs.
+//! Every call of an end's life refused in turn: whatever is refused, what was made is destroyed once and in order, and what
+//! could not be destroyed stays with what it needs.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Case H3 as far as one-sided operations go: what a device may still read or write stays registered and mapped, however late it
-//! is.
+//! Case H3 as far as one-sided operations go: what a device may still read or write stays registered and mapped, however late
+//! it is.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Posts that a provider refuses, and completions that it loses: what was not posted changes nothing, and what may have been holds
-//! its memory until the queue pair is gone.
+//! Posts that a provider refuses, and completions that it loses: what was not posted changes nothing, and what may have been
+//! holds its memory until the queue pair is gone.
 
 use bareverbs_core::link::Fault;
 use bareverbs_core::one_sided::NotStarted;

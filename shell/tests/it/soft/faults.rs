@@ -106,6 +106,23 @@ fn polls_fail_and_find_nothing_on_demand() {
     other.tear_down();
 }
 
+#[test]
+fn a_poll_that_is_planned_to_find_something_brings_entries_that_are_nobodys() {
+    let fabric = fabric();
+    let (one, other) = pair(&env(&fabric, "soft0"));
+    let forged = Wc { wr_id: 0x8000_0001_0000_0000, qp_num: 17, byte_len: 99, ..Wc::default() };
+    for (planned, filled) in [(1, 1), (3, 3), (4, 4), (5, 4), (i32::MAX, 4)] {
+        let mut room = [forged; 5];
+        fabric.fail("ibv_poll_cq", 1, Answer::returned(planned));
+        assert_eq!(poll_raw(one.cq, &mut room[..4]), planned);
+        let nobodys = |wc: &Wc| wc.wr_id == u64::MAX && wc.qp_num > 0xff_ffff && wc.status != OK;
+        assert!(room[..filled].iter().all(nobodys), "{room:?}");
+        assert!(room[filled..].iter().all(|wc| wc.wr_id == forged.wr_id), "{room:?}");
+    }
+    one.tear_down();
+    other.tear_down();
+}
+
 /// Sends five messages, numbered from 0, into five receives; the immediates that arrive, in order of arrival.
 fn numbers_after(fabric: &SoftFabric, plan: impl FnOnce()) -> Vec<u32> {
     let env = env(fabric, "soft0");
