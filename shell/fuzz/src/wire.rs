@@ -3,7 +3,7 @@
 //! Of each: the answer is the table's; what is accepted goes out again as it came; a refusal says the number that is wrong;
 //! and any value survives the way there and back.
 
-#[path = "../../examples/tool_address.rs"]
+#[path = "../../../examples/tool_address.rs"]
 mod tools;
 
 use std::fmt::Display;

@@ -1,16 +1,16 @@
 //! Chunks, windows, growth and reconciling, beside the slow twins of core's own tests.
 
-#[path = "../../core/tests/twins/chunks.rs"]
+#[path = "../../../core/tests/twins/chunks.rs"]
 mod chunks_twin;
 #[allow(dead_code, reason = "core's tests ask more of it")]
-#[path = "../../core/tests/it/segments/device.rs"]
+#[path = "../../../core/tests/it/segments/device.rs"]
 mod device;
-#[path = "../../core/tests/twins/growth.rs"]
+#[path = "../../../core/tests/twins/growth.rs"]
 mod growth_twin;
 #[allow(dead_code, reason = "core's tests ask more of it")]
-#[path = "../../core/tests/twins/reconcile.rs"]
+#[path = "../../../core/tests/twins/reconcile.rs"]
 mod reconcile_twin;
-#[path = "../../core/tests/twins/windows.rs"]
+#[path = "../../../core/tests/twins/windows.rs"]
 mod windows_twin;
 
 use bareverbs_core::range::AddressRange;
