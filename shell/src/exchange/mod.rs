@@ -173,7 +173,8 @@ pub struct Exchanged {
 /// [`Phase::Ready`]. Else it is abandoned ([`Endpoint::abandon`]).
 pub fn accept(listener: &Listener, endpoint: &mut dyn Connect, terms: &Terms) -> Result<Exchanged, ExchangeError> {
     let deadline = Deadline::after(terms.limit);
-    let channel = listener.accept_by(&deadline).map_err(|kind| ExchangeError::of(endpoint.peer(), None, kind))?;
+    let channel =
+        listener.accept_by(&deadline, terms.reach).map_err(|kind| ExchangeError::of(endpoint.peer(), None, kind))?;
     exchange(channel, endpoint, terms, &deadline)
 }
 

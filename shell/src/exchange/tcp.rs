@@ -76,19 +76,25 @@ impl Listener {
         self.address
     }
 
-    /// Waits for a peer, without exchanging anything.
+    /// Waits for a peer, from wherever it comes, without exchanging anything.
     ///
     /// # Errors
     /// [`ExchangeErrorKind::NobodyCame`], [`ExchangeErrorKind::Listen`].
     pub fn accept(&self, limit: Duration) -> Result<Channel, ExchangeError> {
-        let accepted = self.accept_by(&Deadline::after(limit));
+        let accepted = self.accept_by(&Deadline::after(limit), Reach::Anywhere);
         accepted.map_err(|kind| ExchangeError::of(&Arc::from(""), Some(self.address), kind))
     }
 
-    pub(super) fn accept_by(&self, deadline: &Deadline) -> Result<Channel, ExchangeErrorKind> {
+    /// Whoever comes from beyond the reach is sent away, and does not end the wait.
+    pub(super) fn accept_by(&self, deadline: &Deadline, reach: Reach) -> Result<Channel, ExchangeErrorKind> {
         let fail = |error: std::io::Error| ExchangeErrorKind::Listen { address: self.address, error: error.into() };
         loop {
             match self.listener.accept() {
+                Ok((_, address)) if check_reach(&address, reach).is_err() => {
+                    if deadline.left().is_none() {
+                        return Err(ExchangeErrorKind::NobodyCame { waited: deadline.waited() });
+                    }
+                }
                 Ok((stream, address)) => {
                     // Some systems hand the listener's mode on.
                     stream.set_nonblocking(false).map_err(fail)?;
@@ -140,10 +146,12 @@ impl Channel {
         addresses.iter().try_for_each(|address| check_reach(address, reach))?;
         let (mut tries, mut last, mut pause) = (0, None, PAUSE);
         loop {
-            for address in addresses {
+            for (place, address) in addresses.iter().enumerate() {
                 let Some(left) = deadline.left() else { break };
                 tries += 1;
-                match TcpStream::connect_timeout(address, left) {
+                // One that does not even refuse has its share of the time, and the others theirs.
+                let share = left / u32::try_from(addresses.len() - place).unwrap_or(u32::MAX);
+                match TcpStream::connect_timeout(address, share.max(Duration::from_millis(1))) {
                     // A port that nobody listens at can be given to the very socket that tries it.
                     Ok(stream) if stream.local_addr().ok() == Some(*address) => {}
                     Ok(stream) => return Ok(Self::new(stream, *address)),

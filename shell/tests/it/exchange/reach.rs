@@ -1,6 +1,6 @@
 //! Which addresses are taken, and what nobody's answer costs.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
 use bareverbs_shell::exchange::{self, Channel, ExchangeErrorKind, Listener, Reach, Terms};
@@ -71,8 +71,54 @@ fn nobody_comes_and_nobody_listens_cost_the_limit() {
 fn the_first_address_that_answers_is_taken() {
     let terms = Terms::within(AMPLE);
     let listener = loopback(&terms);
-    let silent = loopback(&terms).address();
-    let channel = Channel::connect(&[silent, listener.address()], &terms).expect("one answers");
+    let refusing = loopback(&terms).address();
+    let channel = Channel::connect(&[refusing, listener.address()], &terms).expect("one answers");
     assert_eq!(channel.address(), listener.address());
     assert!(listener.accept(AMPLE).is_ok());
+}
+
+/// A port that does not even refuse: its queue is full, and nobody takes anything out of it.
+fn silent() -> (TcpListener, Vec<TcpStream>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("bound");
+    let waiting = (0..5000).map_while(|_| TcpStream::connect_timeout(&address, Duration::from_millis(100)).ok());
+    let waiting = waiting.collect::<Vec<_>>();
+    assert!(waiting.len() < 5000, "its queue has an end");
+    (listener, waiting)
+}
+
+#[test]
+fn an_address_that_is_silent_leaves_time_for_the_next_one() {
+    let terms = Terms::within(Duration::from_secs(3));
+    let (listener, (silent, _waiting)) = (loopback(&terms), silent());
+    let silent = silent.local_addr().expect("bound");
+    let channel = Channel::connect(&[silent, listener.address()], &terms).expect("the second answers");
+    assert_eq!(channel.address(), listener.address());
+}
+
+/// An address of this machine that is no loopback, where it has one.
+fn own_address() -> Option<IpAddr> {
+    let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
+    // Nothing is sent: the system only says from where it would be.
+    socket.connect("192.0.2.1:9").ok()?;
+    Some(socket.local_addr().ok()?.ip()).filter(|ip| !ip.is_loopback())
+}
+
+#[test]
+fn one_from_beyond_the_reach_is_sent_away_though_the_listener_hears_it() {
+    let Some(own) = own_address() else {
+        eprintln!("not shown: this machine has loopback addresses only");
+        return;
+    };
+    let scene = Scene::new();
+    let mut end = scene.uc("rank 2");
+    let listener = Listener::bind(address("0.0.0.0:0"), &SOON.reach(Reach::Anywhere)).expect("a free port");
+    let stranger = TcpStream::connect((own, listener.address().port())).expect("it listens");
+    let error = exchange::accept(&listener, &mut end, &SOON).expect_err("nobody who may");
+    assert!(matches!(error.kind, ExchangeErrorKind::NobodyCame { .. }), "{error}");
+    drop(stranger);
+    let stranger = TcpStream::connect((own, listener.address().port())).expect("it listens");
+    let error = exchange::accept(&listener, &mut end, &SOON.reach(Reach::Anywhere)).expect_err("it says nothing");
+    assert!(!matches!(error.kind, ExchangeErrorKind::NobodyCame { .. }), "{error}");
+    drop(stranger);
 }
