@@ -170,26 +170,31 @@ impl Credits {
     }
 
     /// The grant that is to be sent in a credit message now, if one is.
+    ///
+    /// Asked at least once in 2^31 messages, as whoever polls does: a proof is looked for among numbers that go round.
     #[inline]
-    pub(crate) const fn due(&self, expected: Sequence, posted: u32) -> Option<Sequence> {
+    pub(crate) const fn due(&mut self, expected: Sequence, posted: u32) -> Option<Sequence> {
         if matches!(self.mode, CreditMode::Off) {
             return None;
         }
+        self.look_for_proof(expected);
         let grant = expected.plus(posted.wrapping_sub(1));
         let news = grant.distance_from(self.announced);
         let half_window = (self.own_receives.saturating_sub(1) / 2) as i32;
         let all_came = expected.number() == self.announced.number();
-        if news < 1 || news < half_window && !all_came || !self.last_is_proven(expected) {
+        if news < 1 || news < half_window && !all_came || self.before_last.is_some() {
             return None;
         }
         Some(grant)
     }
 
-    /// Whether the other end is known to have taken in the last credit message.
-    const fn last_is_proven(&self, expected: Sequence) -> bool {
-        match self.before_last {
-            Some(before_last) => expected.distance_from(before_last) > 0,
-            None => true,
+    /// Forgets the last credit message once the other end is known to have taken it in, for good: half the numbers later,
+    /// the number that proved it would look as if it were still to come.
+    const fn look_for_proof(&mut self, expected: Sequence) {
+        if let Some(before_last) = self.before_last
+            && expected.distance_from(before_last) > 0
+        {
+            self.before_last = None;
         }
     }
 

@@ -178,7 +178,7 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
     #[inline]
     pub fn grant_credits(&mut self) -> Result<u32, SendError> {
         let Self { calls, health, carrier, send, recv, .. } = self;
-        match send.credits().due(recv.expected(), recv.frames().in_flight()) {
+        match send.credits_mut().due(recv.expected(), recv.frames().in_flight()) {
             Some(grant) => send.post_credit(calls, health, carrier, grant),
             None => Ok(0),
         }

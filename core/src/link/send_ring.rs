@@ -92,6 +92,10 @@ impl<const N: usize> SendRing<N> {
         &self.books.credits
     }
 
+    pub(crate) const fn credits_mut(&mut self) -> &mut Credits {
+        &mut self.books.credits
+    }
+
     pub(crate) const fn next_sequence(&self) -> Sequence {
         self.books.next
     }

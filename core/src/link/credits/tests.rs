@@ -28,7 +28,7 @@ impl Twin {
 
 /// All orders of sending, receiving, posting and granting, a number of steps deep.
 fn walk(credits: [Credits; 2], twin: &Twin, start: u32, receives: u64, depth: u32) {
-    let [sender, receiver] = credits;
+    let [sender, mut receiver] = credits;
     let number = |count: u64| Sequence::new(start).plus(count as u32);
     let granted = twin.given[twin.taken].0;
     assert_eq!(u64::from(sender.left(number(twin.sent))), granted - twin.sent);
@@ -72,6 +72,28 @@ fn every_short_history_is_judged_as_by_the_twin() {
             let twin = Twin { posted: receives, given: vec![(receives - 1, false)], ..Twin::default() };
             walk([credits.agreed(receives as u32, at), credits], &twin, start, receives, 12);
         }
+    }
+}
+
+#[test]
+fn a_credit_message_that_was_proven_stays_so_however_many_messages_come_after_it() {
+    for start in [0, 0x7FFF_FFFE, u32::MAX - 3] {
+        let at = Sequence::new(start);
+        let receives = 8;
+        let mut receiver = Credits::new(CreditMode::On, receives, at, at).agreed(receives, at);
+        // Four came and were posted again: half of the window is news, so a credit message goes.
+        let mut expected = at.plus(4);
+        let grant = receiver.due(expected, receives).expect("half of the window");
+        receiver.sent_alone(grant);
+        // From here on each message is answered by one whose header grants, more of them than half of all numbers.
+        for _ in 0..(1_u64 << 31) / 1000 + 10 {
+            expected = expected.plus(1000);
+            receiver.sent_in_message(receiver.grant(expected, receives));
+            assert_eq!(receiver.due(expected, receives), None, "the header said so already");
+        }
+        // Then the other end alone sends, all that it may.
+        let all_came = expected.plus(receives - 1);
+        assert_eq!(receiver.due(all_came, receives), Some(all_came.plus(receives - 1)), "start {start}");
     }
 }
 
