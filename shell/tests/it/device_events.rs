@@ -21,8 +21,8 @@ use crate::drop_log;
 use crate::ledger::calls_of;
 use crate::world::{PATIENCE, config, without_credits};
 use crate::wrapped::{
-    Spoiled, made_up_completion_events, on_making_a_queue, script_endless_events, script_event,
-    script_made_up_completion_events, script_poll, sends, spoil, wrap,
+    Spoiled, made_up_completion_events, on_making_a_queue, script_empty_completion_event, script_empty_event,
+    script_endless_events, script_event, script_made_up_completion_events, script_poll, sends, spoil, wrap,
 };
 
 type End = Endpoint<Immediate, 8, 8>;
@@ -243,10 +243,10 @@ fn a_library_that_makes_up_events_of_the_device_without_end_holds_nobody_up() {
 #[test]
 fn an_event_that_names_no_object_is_not_followed_and_puts_the_device_in_doubt() {
     let soft = fabric();
-    let context = open(&soft);
+    let context = DeviceContext::open(&wrap(soft.symbols(), None), None).expect("the device");
     let (_a, mut b) = pair(&context, &config());
     // It answers 0 and fills nothing in: event 0 is that of a completion queue.
-    soft.fail("ibv_get_async_event", 1, Answer::nothing());
+    script_empty_event();
     let told = context.take_events().expect("one");
     assert_eq!(
         told.iter().map(|told| (told.event, told.about)).collect::<Vec<_>>(),
@@ -280,11 +280,11 @@ fn a_library_that_makes_up_completion_events_holds_a_wait_up_no_longer_than_its_
 #[test]
 fn a_completion_event_that_names_no_queue_is_an_error_and_not_acknowledged() {
     let soft = fabric();
-    let context = open(&soft);
+    let context = DeviceContext::open(&wrap(soft.symbols(), None), None).expect("the device");
     let (mut a, mut b) = pair(&context, &config().waking(Waking::Events));
     b.wait(&Wait::at_most(Duration::from_millis(1)), |_| ()).expect_err("nobody sends; the queue is armed");
     soft.fail_from("ibv_poll_cq", 1, Answer::nothing());
-    soft.fail("ibv_get_cq_event", 1, Answer::nothing());
+    script_empty_completion_event();
     a.send(1, |_| ()).expect("a healthy link");
     let told = b.wait(&Wait::at_most(PATIENCE), |_| ()).expect_err("the library lies");
     let EndpointErrorKind::Sleep(error) = told.kind else { panic!("{told}") };

@@ -71,6 +71,8 @@ thread_local! {
     static ENDLESS_EVENTS: Cell<Option<EventType>> = const { Cell::new(None) };
     /// Scripted events that were taken: each is acknowledged before the next one is taken.
     static TO_ACKNOWLEDGE: Cell<u32> = const { Cell::new(0) };
+    static EMPTY_EVENT: Cell<bool> = const { Cell::new(false) };
+    static EMPTY_COMPLETION_EVENT: Cell<bool> = const { Cell::new(false) };
     static MADE_UP: Cell<u32> = const { Cell::new(0) };
     static LAST_QUEUE: Cell<*mut Cq> = const { Cell::new(std::ptr::null_mut()) };
     static ON_QUEUE: RefCell<Option<Box<dyn Fn()>>> = const { RefCell::new(None) };
@@ -107,6 +109,16 @@ pub fn worded(real: Arc<Symbols>) -> Arc<Symbols> {
 
 extern "C" fn wc_status_str(status: WcStatus) -> *const c_char {
     if status == WcStatus::SUCCESS { std::ptr::null() } else { c"words of the library's".as_ptr() }
+}
+
+/// The next event of the device's is none: the call answers 0 and fills nothing in.
+pub fn script_empty_event() {
+    EMPTY_EVENT.set(true);
+}
+
+/// The next event of a completion queue's is none: the call answers 0 and fills nothing in.
+pub fn script_empty_completion_event() {
+    EMPTY_COMPLETION_EVENT.set(true);
 }
 
 /// From now on, what is made is spoiled like this.
@@ -272,6 +284,9 @@ unsafe extern "C" fn reg_mr(pd: *mut Pd, addr: *mut c_void, length: usize, acces
 }
 
 unsafe extern "C" fn get_async_event(context: *mut Context, event: *mut AsyncEvent) -> c_int {
+    if EMPTY_EVENT.replace(false) {
+        return 0;
+    }
     let next = EVENTS.with_borrow_mut(VecDeque::pop_front);
     match next.or(ENDLESS_EVENTS.get()) {
         Some(event_type) => {
@@ -308,6 +323,9 @@ unsafe extern "C" fn ack_async_event(event: *mut AsyncEvent) {
 }
 
 unsafe extern "C" fn get_cq_event(channel: *mut CompChannel, queue: *mut *mut Cq, word: *mut *mut c_void) -> c_int {
+    if EMPTY_COMPLETION_EVENT.replace(false) {
+        return 0;
+    }
     if MADE_UP.get() > 0 {
         MADE_UP.set(MADE_UP.get() - 1);
         TO_ACKNOWLEDGE.set(TO_ACKNOWLEDGE.get() + 1);
