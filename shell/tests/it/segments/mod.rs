@@ -1,0 +1,1 @@
+//! GPU segments behind indirect keys.
