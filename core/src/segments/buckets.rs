@@ -15,7 +15,7 @@ use heapless::Vec;
 const PER_KEY: usize = 2;
 
 /// An index over sorted keys. Built anew whenever they change, in as many steps as moving them takes.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Buckets<const N: usize> {
     /// The lowest key: where the first bucket begins.
     lowest: u64,
@@ -26,6 +26,22 @@ pub(super) struct Buckets<const N: usize> {
     /// For each bucket, the place in the sorted order of the last key before it; for the first bucket that of its own first
     /// key, which no address with a bucket is below.
     before: Vec<[u32; PER_KEY], N>,
+}
+
+impl<const N: usize> Clone for Buckets<N> {
+    fn clone(&self) -> Self {
+        let mut clone = Self::new();
+        clone.clone_from(self);
+        clone
+    }
+
+    fn clone_from(&mut self, source: &Self) {
+        let Self { lowest, per_address, steps, before } = source;
+        (self.lowest, self.per_address, self.steps) = (*lowest, *per_address, *steps);
+        self.before.clear();
+        // It has the same capacity.
+        let _ = self.before.extend_from_slice(before);
+    }
 }
 
 impl<const N: usize> Buckets<N> {

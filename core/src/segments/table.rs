@@ -72,7 +72,7 @@ impl<T> Row<T> {
 /// let row = table.lookup(asked).unwrap();
 /// assert_eq!((row.value, asked.base() - row.range.base()), (7, 0x400));
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct SegmentTable<T, const N: usize> {
     bases: Buckets<N>,
     rows: Vec<Row<T>, N>,
@@ -241,6 +241,24 @@ impl<T, const N: usize> SegmentTable<T, N> {
 
     fn reindex(&mut self) {
         self.bases.rebuild(self.rows.iter().map(|row| row.range.base()));
+    }
+}
+
+impl<T: Clone, const N: usize> Clone for SegmentTable<T, N> {
+    fn clone(&self) -> Self {
+        let mut clone = Self::new();
+        clone.clone_from(self);
+        clone
+    }
+
+    /// In place: a table of some thousand rows need not pass over the stack.
+    fn clone_from(&mut self, source: &Self) {
+        self.bases.clone_from(&source.bases);
+        self.rows.clear();
+        for row in &source.rows {
+            // It has the same capacity.
+            let _ = self.rows.push(row.clone());
+        }
     }
 }
 

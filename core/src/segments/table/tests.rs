@@ -162,6 +162,11 @@ fn a_clone_is_what_the_table_was() {
     table.remove(key(0, 0)).unwrap();
     assert!(table.lookup(range(0, 1)).is_none());
     assert_eq!(published.lookup(range(0, 1)), Some(&row(0, 2, 0)));
+    // In place, over rows that were there.
+    table.insert(row(7, 1, 0)).unwrap();
+    table.clone_from(&published);
+    assert_eq!((table.rows(), table.lookup(range(7, 1))), (published.rows(), None));
+    assert_eq!(table.lookup(range(1, 1)), Some(&row(0, 2, 0)));
 }
 
 #[derive(Clone, Debug)]

@@ -1,0 +1,212 @@
+//! Requests that no key serves: a region of their own, over the allocation or the mappings that hold them.
+//!
+//! Protects: the region covers all that was asked for, or there is none; the file's offset is 0, so the view is what is advanced,
+//! once. A region is shared with later requests while a view of it lives and its memory is the same; nothing else holds it, so
+//! no memory is kept that its allocator has freed.
+//!
+//! # Safety
+//!
+//! This file guarantees that a region is over a file that the driver exported for its very addresses, and that a view lies within
+//! its region.
+#![allow(unsafe_code)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use bareverbs_core::range::AddressRange;
+use bareverbs_core::segments::{Covers, ScannedSegment};
+use bareverbs_core::verbs::AccessFlags;
+use bareverbs_core::view::{DeviceName, KeyedRange};
+
+use super::error::{NoKey, NotBound, SegmentErrorKind};
+use super::served_identity::Identity;
+use crate::cuda::CudaDriver;
+use crate::error::Error;
+use crate::memory::{View, ViewGuard};
+use crate::objects::{MemoryRegion, ProtectionDomain};
+
+/// What a region is made of.
+pub(super) struct Maker<'a> {
+    pub(super) domain: &'a Arc<ProtectionDomain>,
+    pub(super) device: DeviceName,
+    pub(super) cuda: &'a CudaDriver,
+    pub(super) access: AccessFlags,
+}
+
+/// A region of one allocation, or of some mappings.
+pub(super) struct FallbackRegion {
+    region: MemoryRegion,
+    identity: Identity,
+    device: DeviceName,
+}
+
+impl ViewGuard for FallbackRegion {
+    fn device(&self) -> &DeviceName {
+        &self.device
+    }
+
+    fn protection_domain(&self) -> Option<&Arc<ProtectionDomain>> {
+        Some(self.region.domain())
+    }
+}
+
+impl Maker<'_> {
+    /// Registers what holds `asked`.
+    pub(super) fn register(&self, asked: AddressRange, why: NoKey) -> Result<Arc<FallbackRegion>, SegmentErrorKind> {
+        let export_error = |error| SegmentErrorKind::Export { why: why.clone(), error };
+        let before = Identity::of(self.cuda, asked).map_err(export_error)?;
+        let exported = self.cuda.export(asked).map_err(export_error)?;
+        // SAFETY: 1: the driver made the file for these addresses. 2: device memory is under no Rust reference.
+        let region =
+            unsafe { MemoryRegion::of_dma_buf(self.domain, exported.file(), exported.range(), self.access) };
+        // It is closed once, right after, whatever came of it.
+        drop(exported);
+        let region = region.or_else(|refused| self.register_plainly(asked, refused));
+        let region = region.map_err(|error| SegmentErrorKind::Region { why: why.clone(), error })?;
+        let identity = Identity::of(self.cuda, region.range()).map_err(export_error)?;
+        if !identity.includes(&before) {
+            return Err(SegmentErrorKind::Changing);
+        }
+        Ok(Arc::new(FallbackRegion { region, identity, device: self.device }))
+    }
+
+    /// The plain registration of the very range that was asked for, once, where dma-bufs are not supported.
+    fn register_plainly(&self, asked: AddressRange, refused: Error) -> Result<MemoryRegion, Error> {
+        if !refused.is_unsupported() {
+            return Err(refused);
+        }
+        let (addr, len_bytes) = (asked.base() as usize, asked.len_bytes() as usize);
+        // SAFETY: 1: device memory, whose driver takes the region away with the mapping. 2: it is under no Rust reference.
+        let plain = unsafe { MemoryRegion::register(self.domain, addr, len_bytes, self.access, None) };
+        plain.map_err(|plain| Error::NeitherRegistration { dma_buf: Box::new(refused), plain: Box::new(plain) })
+    }
+}
+
+impl FallbackRegion {
+    /// A view of `asked`; none if that is not all in the region.
+    pub(super) fn view(self: &Arc<Self>, asked: AddressRange) -> Option<View> {
+        let region = &self.region;
+        if !region.range().covers(asked) {
+            return None;
+        }
+        let key_addr = region.key_base().checked_add(asked.base() - region.range().base())?;
+        let range = KeyedRange::new(asked.base(), key_addr, asked.len_bytes(), region.lkey(), region.rkey()).ok()?;
+        let guard: Arc<dyn ViewGuard> = Arc::clone(self) as _;
+        // SAFETY: 1: the guard is the region with these keys, whose first byte they call `key_base`, and `asked` lies within
+        // it. 2: the region keeps the memory, or its driver takes it away with the mapping.
+        Some(unsafe { View::new(range, guard) })
+    }
+}
+
+/// What is known of requests that no key serves.
+#[derive(Default)]
+pub(super) struct Fallbacks {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Regions by base, as long as views hold them.
+    live: BTreeMap<u64, Weak<FallbackRegion>>,
+    /// Segments that no key can serve as they are: requests in them need no scan.
+    beyond_keys: Vec<BeyondKeys>,
+    /// What was told, by base and kind of reason.
+    told: BTreeSet<(u64, u8)>,
+}
+
+struct BeyondKeys {
+    segment: ScannedSegment,
+    range: AddressRange,
+    identity: Identity,
+    why: Arc<NotBound>,
+}
+
+/// How many segments are remembered as told of. Beyond it, some are told of again.
+const MAX_TOLD: usize = 4096;
+
+impl Fallbacks {
+    /// A view over a region that lives and covers `asked`, if its memory is still the same.
+    pub(super) fn live_view(&self, cuda: &CudaDriver, asked: AddressRange) -> Option<View> {
+        let region = {
+            let state = self.lock();
+            let (_, region) = state.live.range(..=asked.base()).next_back()?;
+            region.upgrade()?
+        };
+        region.view(asked).filter(|_| region.identity.holds(cuda, asked))
+    }
+
+    /// Shares a region with later requests.
+    pub(super) fn share(&self, region: &Arc<FallbackRegion>) {
+        let mut state = self.lock();
+        state.live.retain(|_, region| region.strong_count() > 0);
+        state.live.insert(region.region.range().base(), Arc::downgrade(region));
+    }
+
+    /// The segment that holds `asked` and is known to be beyond what keys can do, with why.
+    pub(super) fn beyond_keys(&self, cuda: &CudaDriver, asked: AddressRange) -> Option<Arc<NotBound>> {
+        let (identity, why) = {
+            let state = self.lock();
+            let known = state.beyond_keys.iter().find(|known| known.range.covers(asked))?;
+            (known.identity.clone(), Arc::clone(&known.why))
+        };
+        identity.holds(cuda, asked).then_some(why)
+    }
+
+    /// Takes in what a scan showed to be beyond what keys can do, in place of what was known of where it looked.
+    pub(super) fn remember_beyond_keys(
+        &self,
+        cuda: &CudaDriver,
+        covers: Covers,
+        found: impl Iterator<Item = (ScannedSegment, Arc<NotBound>)>,
+    ) {
+        let known = |(segment, why): (ScannedSegment, Arc<NotBound>)| {
+            let range = segment.range().ok()?;
+            let identity = Identity::of(cuda, range).ok()?;
+            Some(BeyondKeys { segment, range, identity, why })
+        };
+        let found: Vec<_> = found.filter_map(known).collect();
+        let mut state = self.lock();
+        state.beyond_keys.retain(|known| {
+            covers.part_of(known.range).is_none() && found.iter().all(|new| new.segment != known.segment)
+        });
+        state.beyond_keys.extend(found);
+    }
+
+    /// Forgets all about what overlaps `range`.
+    pub(super) fn invalidate(&self, range: AddressRange) {
+        let mut state = self.lock();
+        state.beyond_keys.retain(|known| !known.range.overlaps(range));
+        // A region goes with its views: dropping the last one here would call the library with the lock held.
+        let mut kept = Vec::new();
+        state.live.retain(|_, region| {
+            let Some(region) = region.upgrade() else { return false };
+            let stays = !region.region.range().overlaps(range);
+            kept.push(region);
+            stays
+        });
+        drop(state);
+        drop(kept);
+    }
+
+    /// Whether this is the first time that it is told, for the segment or allocation that starts at `base`.
+    pub(super) fn is_news(&self, base: u64, why: &NoKey) -> bool {
+        let kind = match why {
+            NoKey::NoProvider { .. } => 0,
+            NoKey::NotServed { .. } => 1,
+            NoKey::Straddles => 2,
+            NoKey::NotBound(_) => 3,
+            NoKey::NotScanned => 4,
+            NoKey::StillScanning => 5,
+        };
+        let mut state = self.lock();
+        if state.told.len() >= MAX_TOLD {
+            state.told.clear();
+        }
+        state.told.insert((base, kind))
+    }
+
+    /// Nothing panics with it held, and what it guards is whole at any time.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
