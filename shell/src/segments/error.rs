@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use bareverbs_core::range::{AddressRange, RangeError};
 use bareverbs_core::segments::{ChunkError, Covers, Ordinal, PlanError, RefuseReason, ScannedSegment};
-use bareverbs_core::verbs::AccessFlags;
 
 use super::carry_out::CarryOutError;
 use super::{BindError, ScanError};
@@ -62,11 +61,6 @@ pub enum SegmentErrorKind {
     Empty,
     /// It goes above 2^64.
     Range(RangeError),
-    /// The domain was to give access that a binding cannot.
-    Access {
-        /// What was asked for.
-        got: AccessFlags,
-    },
     /// The driver could not be asked where the memory is.
     Driver(CudaError),
     /// It is managed memory.
@@ -115,11 +109,6 @@ impl fmt::Display for SegmentErrorKind {
         match self {
             Self::Empty => f.write_str("nothing to register: ask for at least 1 byte"),
             Self::Range(error) => error.fmt(f),
-            Self::Access { got } => write!(
-                f,
-                "a key gives local write, remote write, remote read and remote atomic, and access {:#x} was asked for",
-                got.bits()
-            ),
             Self::Driver(error) => error.fmt(f),
             Self::Managed => f.write_str("it is managed memory, which is not registered: copy it to device or host memory"),
             Self::NotCovered => f.write_str(

@@ -83,6 +83,11 @@ impl Maker<'_> {
 }
 
 impl FallbackRegion {
+    /// Where it is.
+    pub(super) fn range(&self) -> AddressRange {
+        self.region.range()
+    }
+
     /// A view of `asked`; none if that is not all in the region.
     pub(super) fn view(self: &Arc<Self>, asked: AddressRange) -> Option<View> {
         let region = &self.region;
