@@ -366,7 +366,8 @@ impl SegmentDomain {
     fn split(&self, asked: AddressRange) -> Option<Vec<View>> {
         let table = self.table.read();
         let holds = |identity| identity == IdentityPolicy::Trust;
-        let row = table.covering(asked).find(|row| holds(self.config.identity) || row.value.holds(&self.cuda, asked))?;
+        let row =
+            table.covering(asked).find(|row| holds(self.config.identity) || row.value.holds(&self.cuda, asked))?;
         row.value.views(asked).ok()
     }
 

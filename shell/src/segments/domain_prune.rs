@@ -43,5 +43,4 @@ impl SegmentDomain {
         }
         failed.map_or(Ok(pruned), Err)
     }
-
 }

@@ -165,7 +165,9 @@ impl fmt::Display for NoKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoProvider { reason } => write!(f, "there are no keys over segments here: {reason}"),
-            Self::NotServed { ordinal } => write!(f, "memory of ordinal {ordinal} is not served here: pin it, if it is to be"),
+            Self::NotServed { ordinal } => {
+                write!(f, "memory of ordinal {ordinal} is not served here: pin it, if it is to be")
+            }
             Self::Straddles => f.write_str("it lies in more than one key's window: ask for it in parts"),
             Self::NotBound(why) => write!(f, "its segment has no key: {why}"),
             Self::NotScanned => f.write_str("no scanned segment covers it"),

@@ -57,8 +57,7 @@ impl Maker<'_> {
         let before = Identity::of(self.cuda, asked).map_err(export_error)?;
         let exported = self.cuda.export(asked).map_err(export_error)?;
         // SAFETY: 1: the driver made the file for these addresses. 2: device memory is under no Rust reference.
-        let region =
-            unsafe { MemoryRegion::of_dma_buf(self.domain, exported.file(), exported.range(), self.access) };
+        let region = unsafe { MemoryRegion::of_dma_buf(self.domain, exported.file(), exported.range(), self.access) };
         // It is closed once, right after, whatever came of it.
         drop(exported);
         let region = region.or_else(|refused| self.register_plainly(asked, refused));

@@ -49,8 +49,7 @@ impl Means<'_> {
         let (domain, range) = (self.binder.domain(), exported.range());
         // SAFETY: 1: the driver made the file for these addresses. 2: device memory is under no Rust reference; the region keeps
         // the memory, or its driver takes a plain region away with it.
-        let region =
-            unsafe { MemoryRegion::of_dma_buf_or_plain(domain, exported.file(), range, self.access, None) };
+        let region = unsafe { MemoryRegion::of_dma_buf_or_plain(domain, exported.file(), range, self.access, None) };
         // It is closed once, right after, whatever came of it.
         drop(exported);
         let region = region.map_err(PartError::Shell)?;

@@ -1,1 +1,4 @@
 //! GPU segments behind indirect keys.
+
+mod domain_scene;
+mod domain_worked;
