@@ -18,6 +18,7 @@ use super::domain_turn::{Entry, Turns};
 use super::error::{NoKey, SegmentError, SegmentErrorKind};
 use super::fallback::{Fallbacks, Maker};
 use super::scanner::registered_scanner;
+use super::served::ServedSegment;
 use super::served_table::ServedTable;
 use super::statistics::{Counters, SegmentStatistics};
 use super::{BINDABLE_ACCESS, BindError, Binder, BinderConfig, Scanner};
@@ -167,7 +168,7 @@ impl SegmentDomainConfig {
 /// ```
 pub struct SegmentDomain {
     // Field order is drop order, for the eye only: what is served holds all that it needs.
-    pub(super) table: ServedTable,
+    pub(super) table: ServedTable<ServedSegment>,
     pub(super) fallbacks: Fallbacks,
     pub(super) turns: Turns,
     pub(super) counters: Counters,
@@ -440,7 +441,7 @@ impl SegmentDomain {
                 Entry::StillScanning if ordinal.is_some() => {
                     return self.fall_back(asked, NoKey::StillScanning).map(Placed::View);
                 }
-                Entry::StillScanning => return Err(SegmentErrorKind::NotCovered),
+                Entry::StillScanning => return Err(SegmentErrorKind::StillScanning),
             };
             if let Some(placed) = self.judge(asked, ordinal, &round)? {
                 return Ok(placed);

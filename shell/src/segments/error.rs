@@ -71,6 +71,8 @@ pub enum SegmentErrorKind {
     Scan(ScanError),
     /// The scanner, or what it called, asked the domain that was waiting for it, for what is not bound.
     Reentered,
+    /// Another caller's scan was not over, and there is nothing that could be registered without one.
+    StillScanning,
     /// The segment that it is in could not be bound.
     NotBound {
         /// The segment, as it was scanned.
@@ -119,6 +121,7 @@ impl fmt::Display for SegmentErrorKind {
             Self::Reentered => f.write_str(
                 "the domain is asked from within its own scan, for what is not bound: let the scanner not register",
             ),
+            Self::StillScanning => NoKey::StillScanning.fmt(f),
             Self::NotBound { segment, why } => write!(
                 f,
                 "the segment of {:#x} bytes at {:#x} (ordinal {}) is not bound: {why}",
