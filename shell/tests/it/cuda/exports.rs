@@ -120,6 +120,28 @@ fn an_allocation_that_starts_within_a_page_is_refused_by_name() {
 }
 
 #[test]
+fn allocations_side_by_side_are_no_one_export_whatever_the_driver_would_say() {
+    let world = world(CudaConfig::default());
+    // Within 2 MiB, so the driver exports as much from the first one's start: not the second one's bytes.
+    let first = world.soft.allocate(0, 4096);
+    world.soft.allocate_at(0, first + 4096, 4096);
+    let primary = world.raw.retain_primary(0).expect("a context");
+    world.raw.set_current(primary).expect("retained");
+    assert!(world.raw.export(first, 8192).is_ok());
+    let pool = [world.soft.allocate_from_pool(0, 2 * MIB), world.soft.allocate_from_pool(0, 2 * MIB)];
+    for (asked, address) in [
+        (range(first, 8192), first + 4096),
+        (range(first + 4000, 200), first + 4096),
+        (range(pool[0], 4 * MIB), pool[1]),
+    ] {
+        let refused = CudaError::Several { range: asked, address };
+        assert_eq!(world.cuda.export(asked).map(drop), Err(refused.clone()));
+        assert!(refused.to_string().contains("export each by itself"), "{refused}");
+    }
+    assert!(world.cuda.export(range(first + 4096, 4096)).is_ok());
+}
+
+#[test]
 fn a_device_that_exports_none_is_not_asked_to_and_one_that_does_not_say_is() {
     let denies = SoftGpu::default().attribute(DeviceAttribute::DMA_BUF_SUPPORTED, 0);
     let world = world(CudaConfig::default().gpus(vec![SoftGpu::default(), denies]));
@@ -187,16 +209,17 @@ fn register(end: &End, export: &Exported) -> *mut bareverbs_core::verbs::Mr {
 fn e2_a_write_at_the_offset_lands_on_the_byte_that_was_asked_for_and_on_no_other() {
     let world = world(CudaConfig::default());
     let (_fabric, scene) = scene();
-    let base = world.soft.allocate(0, 64 * MIB);
-    let segment = world.segment(0, &[2, 20]);
+    let (base, small) = (world.soft.allocate(0, 64 * MIB), world.soft.allocate(0, 2 * MIB));
+    let segment = world.segment(0, &[2, 2]);
     for (around, len_bytes, at) in [
         (base, 64 * MIB, base + 0x123_4000),
-        (base, 64 * MIB, base + 0x123_4a10),
-        (segment, 22 * MIB, segment + 2 * MIB - 7),
-        (segment, 22 * MIB, segment + 2 * MIB),
+        (small, 2 * MIB, small + 0xa10),
+        (segment, 4 * MIB, segment + 2 * MIB - 7),
+        (segment, 4 * MIB, segment + 2 * MIB),
     ] {
         for asked in [4096, 100] {
-            let before: Vec<u8> = (0..len_bytes / 4096).flat_map(|page| [(page % 251) as u8; 4096]).collect();
+            let mut before = vec![0; len_bytes as usize];
+            before.chunks_exact_mut(4096).zip(0..).for_each(|(page, number): (_, u64)| page.fill((number % 251) as u8));
             world.soft.write(around, &before);
             let export = world.cuda.export(range(at, asked)).expect("an export");
             let mr = register(&scene.other, &export);

@@ -215,15 +215,15 @@ impl Model {
         Ok((start, end - start, Ordinal(block.ordinal), true, [below, above]))
     }
 
-    /// The blocks that a range touches, or the first address in it that none holds.
-    fn touched(&self, asked: AddressRange) -> Result<Vec<Block>, CudaError> {
+    /// The blocks that a range touches, in order, up to the first address in it that none holds, and that.
+    fn touched(&self, asked: AddressRange) -> (Vec<Block>, Result<(), CudaError>) {
         let (mut at, mut touched) = (asked.base(), Vec::new());
         while asked.offset_of(at).is_some() {
-            let block = self.at(at).ok_or(CudaError::Hole { range: asked, address: at })?;
+            let Some(block) = self.at(at) else { return (touched, Err(CudaError::Hole { range: asked, address: at })) };
             touched.push(*block);
             at = block.end();
         }
-        Ok(touched)
+        (touched, Ok(()))
     }
 
     /// What is exported, and where the range starts in it; `None` where the driver refuses.
@@ -232,14 +232,18 @@ impl Model {
             return Err(CudaError::Empty { address: asked.base() });
         }
         self.device_block(asked.base())?;
-        let touched = self.touched(asked)?;
+        let (touched, whole) = self.touched(asked);
+        if let Some(pair) = touched.windows(2).find(|pair| !pair.iter().all(Block::grows)) {
+            return Err(CudaError::Several { range: asked, address: pair[1].base });
+        }
+        whole?;
         let (first, last) = (touched[0], touched[touched.len() - 1]);
         let is_pages = asked.base() % 4096 == 0 && asked.len_bytes() % 4096 == 0;
         let exported = if is_pages { asked } else { range(first.base, last.end() - first.base) };
         if exported.base() % 4096 != 0 {
             return Err(CudaError::Unaligned { mapping: exported, page_bytes: 4096 });
         }
-        let one_run = touched.len() == 1 || touched.iter().all(|block| block.grows() && block.kind == first.kind);
+        let one_run = touched.iter().all(|block| block.kind == first.kind);
         Ok(one_run.then(|| (exported, asked.base() - exported.base())))
     }
 
@@ -263,12 +267,9 @@ impl Model {
         let what = || format!("{asked} of {:#x?}", self.blocks);
         let mut seen = Vec::new();
         let answer = cuda.mappings(asked, |mapping| seen.push((mapping.range, mapping.buffer_id)));
-        let touched = self.touched(asked);
-        assert_eq!(answer, touched.as_ref().map(drop).map_err(Clone::clone), "{}", what());
-        if let Ok(touched) = touched {
-            let all: Vec<_> = touched.iter().map(|block| (block.range(), block.id)).collect();
-            assert_eq!(seen, all, "{}", what());
-        }
+        let (touched, whole) = self.touched(asked);
+        let all: Vec<_> = touched.iter().map(|block| (block.range(), block.id)).collect();
+        assert_eq!((seen, answer), (all, whole), "{}", what());
         let export = cuda.export(asked).map(|export| (export.range(), export.offset_bytes()));
         match (export, self.export(asked)) {
             (Err(CudaError::Export { error, .. }), Ok(None)) => assert_eq!(error.result, CuResult::INVALID_VALUE),
