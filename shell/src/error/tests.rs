@@ -41,6 +41,7 @@ fn errors() -> Vec<Error> {
         | Error::NoDevice { .. }
         | Error::Call(_)
         | Error::Unsupported { .. }
+        | Error::NeitherRegistration { .. }
         | Error::MissingSlot { .. }
         | Error::Layout { .. }
         | Error::ForeignContext { .. }
@@ -64,6 +65,10 @@ fn errors() -> Vec<Error> {
         Error::NoDevice { wanted: None, available: vec!["dev1".into()], library: Arc::clone(&library) },
         Error::Call(CallError::new("ibv_alloc_pd", &device, Some(Errno(12)))),
         Error::Unsupported { symbol: "ibv_fork_init", library },
+        Error::NeitherRegistration {
+            dma_buf: Box::new(Error::Call(CallError::new("ibv_reg_dmabuf_mr", &device, Some(Errno(95))))),
+            plain: Box::new(Error::Call(CallError::new("ibv_reg_mr", &device, Some(Errno(14))))),
+        },
         Error::Layout { device: Arc::clone(&device), field: "ibv_qp.state", expected: 1, got: 2 },
         Error::ForeignContext { device: Arc::clone(&device), making: "a queue pair" },
         Error::DeviceName { device: Arc::clone(&device), error: DeviceNameError::Length { got_bytes: 64 } },
