@@ -13,6 +13,7 @@ pub mod bars;
 pub mod c_side;
 pub mod callgrind;
 pub mod copy_loop;
+pub mod domain_loops;
 pub mod link_loops;
 pub mod lock_loops;
 pub mod provider;

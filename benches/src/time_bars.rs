@@ -7,6 +7,7 @@ use bareverbs_shell::memory::AccessLock;
 use parking_lot::RwLock;
 
 use crate::c_side::{CSide, Compiled, Work};
+use crate::domain_loops::{Beside, Bound, THREADS, Twin};
 use crate::lock_loops::{CondvarLock, ThreeModes, disjoint_pairs, exclusive_pairs, read_pairs, two_threads};
 use crate::provider::{For, Provider};
 use crate::segment_loops::{self as segments, Lie, REQUESTS};
@@ -34,6 +35,12 @@ enum Kind {
     LookUps((Lie, usize), (Lie, usize)),
     /// Look-ups beside walks over a locked map.
     Walk(usize),
+    /// Registrations among so many bound segments, beside those among one.
+    Hits(usize),
+    /// The same, beside the usual implementation among as many.
+    UsualHits(usize),
+    /// Registrations of several threads beside a slow one, and without.
+    HitsBesideSlow,
 }
 
 const fn row(what: &'static str, bar: f64, kind: Kind) -> Row {
@@ -51,7 +58,7 @@ const LONG_TURNS: u32 = 60;
 const LOCK_PAIRS: u64 = 1000;
 const CONTENDED_PAIRS: u64 = 400_000;
 
-use Kind::{Lock, LookUps, Posts, Walk};
+use Kind::{Hits, HitsBesideSlow, Lock, LookUps, Posts, UsualHits, Walk};
 
 /// All that is compared.
 pub const ROWS: &[Row] = &[
@@ -89,6 +96,13 @@ pub const ROWS: &[Row] = &[
     shown("look-up among 4096, halves far apart: among 1", LookUps((Lie::FarApart, 4096), (Lie::Evenly, 1))),
     shown("look-up among 64: locked map, walked", Walk(64)),
     row("look-up among 4096: locked map, walked", 0.02, Walk(4096)),
+    shown("register, bound, among 64: among 1", Hits(64)),
+    shown("register, bound, among 1024: among 1", Hits(1024)),
+    row("register, bound, among 4096: among 1", 3.0, Hits(4096)),
+    shown("register, bound, among 1: the usual way", UsualHits(1)),
+    shown("register, bound, among 64: the usual way", UsualHits(64)),
+    row("register, bound, among 4096: the usual way", 0.02, UsualHits(4096)),
+    row("register, bound, 8 threads beside a slow one: idle", 1.5, HitsBesideSlow),
 ];
 
 /// Measures the rows wanted; tells each one's place and numbers, per round.
@@ -102,6 +116,9 @@ pub fn measure(wanted: impl Fn(&Row) -> bool, mut tell: impl FnMut(usize, Pair))
             Lock(pairs) => pairs(),
             LookUps(ours, baseline) => look_ups(ours, baseline),
             Walk(len) => walk(len),
+            Hits(len) => hits(len),
+            UsualHits(len) => usual_hits(len),
+            HitsBesideSlow => hits_beside_slow(),
         };
         tell(place, pair);
     }
@@ -182,4 +199,29 @@ fn walk(len: usize) -> Pair {
     };
     let pair = in_turns(TURNS / 4, || -> Duration { time(|| segments::look_ups(&table, &requests, N)) }, walks);
     per_round(pair, N, WALKS)
+}
+
+fn hits(len: usize) -> Pair {
+    const N: u64 = REQUESTS as u64;
+    let (ours, one) = (Bound::new(len), Bound::new(1));
+    let (requests, of_one) = (ours.requests(), one.requests());
+    let pair = in_turns(TURNS / 4, || time(|| ours.hits(&requests, N)), || time(|| one.hits(&of_one, N)));
+    per_round(pair, N, N)
+}
+
+fn usual_hits(len: usize) -> Pair {
+    const N: u64 = REQUESTS as u64;
+    let bound = Bound::new(len);
+    let (requests, segments) = (bound.requests(), bound.segments().to_vec());
+    let twin = Twin::new(bound.segments(), move || segments.clone());
+    let walks = (N / len as u64).clamp(32, N);
+    let pair = in_turns(TURNS / 4, || time(|| bound.hits(&requests, N)), || time(|| twin.hits(&requests, walks)));
+    per_round(pair, N, walks)
+}
+
+fn hits_beside_slow() -> Pair {
+    const N: u64 = 100_000;
+    let bound = Bound::new(1024);
+    let pair = Beside::new(&bound).with(|both| in_turns(LONG_TURNS, || both.beside(N), || both.idle(N)));
+    per_round(pair, N * THREADS as u64, N * THREADS as u64)
 }
