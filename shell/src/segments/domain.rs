@@ -427,6 +427,12 @@ impl SegmentDomain {
         while rounds < Self::ROUNDS {
             let round = match self.turns.enter(arrived, patience_ends) {
                 Entry::Mine(turn) => {
+                    // Another's turn may have ended between the first look and this one.
+                    match self.hit(asked) {
+                        Hit::View(view) => return Ok(Placed::View(view)),
+                        Hit::Straddles => return Ok(Placed::Straddles),
+                        Hit::Miss => {}
+                    }
                     rounds += 1;
                     self.round(turn, asked).map_err(SegmentErrorKind::Scan)?
                 }

@@ -10,7 +10,7 @@
 //! its region.
 #![allow(unsafe_code)]
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use bareverbs_core::range::AddressRange;
@@ -110,8 +110,8 @@ pub(super) struct Fallbacks {
 
 #[derive(Default)]
 struct State {
-    /// Regions by base, as long as views hold them.
-    live: BTreeMap<u64, Weak<FallbackRegion>>,
+    /// Regions with their ranges, as long as views hold them.
+    live: Vec<(AddressRange, Weak<FallbackRegion>)>,
     /// Segments that no key can serve as they are: requests in them need no scan.
     beyond_keys: Vec<BeyondKeys>,
     /// What was told, by base and kind of reason.
@@ -133,8 +133,7 @@ impl Fallbacks {
     pub(super) fn live_view(&self, cuda: &CudaDriver, asked: AddressRange) -> Option<View> {
         let region = {
             let state = self.lock();
-            let (_, region) = state.live.range(..=asked.base()).next_back()?;
-            region.upgrade()?
+            state.live.iter().filter(|(range, _)| range.covers(asked)).find_map(|(_, region)| region.upgrade())?
         };
         region.view(asked).filter(|_| region.identity.holds(cuda, asked))
     }
@@ -142,8 +141,8 @@ impl Fallbacks {
     /// Shares a region with later requests.
     pub(super) fn share(&self, region: &Arc<FallbackRegion>) {
         let mut state = self.lock();
-        state.live.retain(|_, region| region.strong_count() > 0);
-        state.live.insert(region.region.range().base(), Arc::downgrade(region));
+        state.live.retain(|(_, region)| region.strong_count() > 0);
+        state.live.push((region.range(), Arc::downgrade(region)));
     }
 
     /// The segment that holds `asked` and is known to be beyond what keys can do, with why.
@@ -180,16 +179,7 @@ impl Fallbacks {
     pub(super) fn invalidate(&self, range: AddressRange) {
         let mut state = self.lock();
         state.beyond_keys.retain(|known| !known.range.overlaps(range));
-        // A region goes with its views: dropping the last one here would call the library with the lock held.
-        let mut kept = Vec::new();
-        state.live.retain(|_, region| {
-            let Some(region) = region.upgrade() else { return false };
-            let stays = !region.region.range().overlaps(range);
-            kept.push(region);
-            stays
-        });
-        drop(state);
-        drop(kept);
+        state.live.retain(|(of, _)| !of.overlaps(range));
     }
 
     /// Whether this is the first time that it is told, for the segment or allocation that starts at `base`.

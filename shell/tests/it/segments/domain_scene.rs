@@ -122,7 +122,7 @@ impl Making {
     pub fn scene(self) -> Scene {
         let world = World::of_config(self.fabric, "mlx5");
         let soft = world.soft.clone().expect("a software fabric");
-        let gpu = |at| SoftGpu::default().pci(0, 0x40 + at, 0);
+        let gpu = |at| SoftGpu::default().pci(0, 0x40 + at, 0).memory_bytes(4 << 40);
         let gpus = (0..self.gpus).map(gpu).collect();
         let cuda = SoftCuda::new(CudaConfig::default().gpus(gpus).record(100_000)).expect("a free slot");
         let driver = CudaDriver::with_symbols(cuda.symbols());
