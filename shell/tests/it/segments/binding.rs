@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bareverbs_core::segments::{EntryCap, LengthSum};
+use bareverbs_core::segments::{CapError, EntryCap, LengthSum};
 use bareverbs_core::verbs::{AccessFlags, LinkLayer};
 use bareverbs_shell::memory::ViewGuard;
 use bareverbs_shell::objects::ProtectionDomain;
@@ -300,6 +300,11 @@ fn f2_limits_are_what_device_and_queue_pair_carry() {
     assert_eq!(cap(device().descriptor_bytes(512)), (Ok(20), 4));
     let limits = |entries| bareverbs_shell::soft::Limits { entries, ..bareverbs_shell::soft::Limits::default() };
     assert_eq!(cap(device().limits(limits(3))).0, Ok(3));
+    // Reports of 0 and -1, which no queue pair is made for.
+    for (entries, got) in [(0, 0), (u32::MAX, -1)] {
+        let error = CapError::DeviceMaxSge { got };
+        assert_eq!(cap(device().limits(limits(entries))), (Err(BindError::Cap { device: "caps".into(), error }), 0));
+    }
 }
 
 #[test]

@@ -1,0 +1,102 @@
+//! Binding where something around it is not as it should be: another library's provider, a forked child, a device that fails.
+
+use std::sync::Arc;
+
+use bareverbs_shell::segments::{BindError, Binder};
+use bareverbs_shell::soft::SoftFabric;
+use bareverbs_shell::symbols::{Mlx5Symbols, Mlx5Table, mlx5_system};
+use bareverbs_shell::{Error, Fabric, FabricKind};
+
+use super::binding_scene::{BASE, Bench, M, config, mlx5, range};
+use crate::own_process;
+use crate::processes::in_forked_child;
+
+/// The fabric's provider, as if it were of another library.
+fn of_another_library(soft: &SoftFabric) -> Arc<Mlx5Symbols> {
+    let table = Mlx5Table { library: "another".into(), ..soft.mlx5_symbols().table().clone() };
+    #[allow(unsafe_code)]
+    // SAFETY: the fabric's own entry points.
+    Arc::new(unsafe { Mlx5Symbols::new(table, None, None) })
+}
+
+#[test]
+fn a_provider_of_another_library_is_never_given_a_device() {
+    let bench = Bench::new(mlx5("foreign"), M);
+    bench.soft.clear_record();
+    let mut others = vec![of_another_library(&bench.soft)];
+    // The system's own would read the software's device as if it were its.
+    others.extend(mlx5_system::load());
+    for other in others {
+        let library = Arc::clone(&other.library);
+        let refused = Binder::new(&bench.domain, other, config()).map(|_| ()).expect_err("refused");
+        let verbs = Arc::clone(&bench.soft.symbols().library);
+        assert_eq!(refused, BindError::OtherLibrary { mlx5: library, verbs });
+        assert!(refused.is_unsupported());
+    }
+    assert!(bench.soft.record().is_empty());
+    bench.assert_all_goes();
+}
+
+#[test]
+fn a_fabric_has_the_provider_that_goes_with_its_library_or_none() {
+    let soft = SoftFabric::new(mlx5("given")).expect("a free slot");
+    let bare = Fabric::with_symbols(soft.symbols(), FabricKind::Soft);
+    assert!(bare.mlx5().is_none());
+    let given = Fabric::of_soft(&soft).mlx5().expect("its own");
+    assert!(Arc::ptr_eq(&given, &soft.mlx5_symbols()));
+    assert!(bare.with_mlx5(of_another_library(&soft)).mlx5().is_none());
+    assert!(Fabric::soft().expect("a free slot").mlx5().is_some());
+    // The system's is what can be loaded beside it.
+    if let Ok(system) = Fabric::system()
+        && *system.symbols().library == *"libibverbs.so.1"
+    {
+        assert_eq!(system.mlx5().is_some(), mlx5_system::load().is_ok());
+    }
+}
+
+#[test]
+fn a_device_that_fails_for_good_ends_in_an_error_and_everything_can_go() {
+    let bench = Bench::new(mlx5("fatal"), 16 * M);
+    let window = bench.bind_one(range(BASE, M)).expect("bound");
+    let region = Arc::new(bench.register(range(BASE + M, M)).expect("a region"));
+    bench.soft.device_fatal("fatal");
+    for _ in 0..3 {
+        let error = bench.binder.bind(crate::scene::ALL, vec![Arc::clone(&region)], region.range());
+        let error = error.map(|_| ()).expect_err("it has failed");
+        assert!(error.to_string().contains("errno 5 (EIO)"), "{error}");
+    }
+    drop((window, region));
+    bench.assert_all_goes();
+}
+
+#[test]
+fn a_forked_child_binds_nothing_and_its_drops_make_no_call() {
+    own_process::run(
+        "segments::binding_surroundings::a_forked_child_binds_nothing_and_its_drops_make_no_call",
+        &[],
+        || {
+            let bench = Bench::new(mlx5("forked"), 16 * M);
+            let window = bench.bind_one(range(BASE, M)).expect("bound");
+            let region = Arc::new(bench.register(range(BASE + M, M)).expect("a region"));
+            bench.soft.clear_record();
+            let before = bench.live();
+            let forked = || Some(BindError::Shell(Error::Forked { device: "forked".into() }));
+            let refused = || {
+                let bound = bench.binder.bind(crate::scene::ALL, vec![Arc::clone(&region)], region.range());
+                let limits = bench.binder.limits();
+                bound.err() == forked() && limits.err() == forked() && bench.soft.record().is_empty()
+            };
+            assert!(in_forked_child(refused), "the child was served");
+            let Bench { soft, domain, binder, world, gpu } = bench;
+            let mut owned = Some((window, region, binder, domain));
+            let dropped = || {
+                drop(owned.take());
+                soft.record().is_empty() && soft.live() == before
+            };
+            assert!(in_forked_child(dropped), "a drop called something");
+            drop(owned);
+            world.assert_clean();
+            drop(gpu);
+        },
+    );
+}
