@@ -215,6 +215,27 @@ fn regions_that_do_not_make_up_the_range_are_refused_with_the_place() {
 }
 
 #[test]
+fn more_regions_than_a_key_has_entries_or_longer_ones_are_refused_and_the_queue_pair_stays() {
+    let three = EntryCap::new(3).expect("not 0");
+    let bench = Bench::new(mlx5("entries"), 2 << 32).configured(config().max_entries(three));
+    let regions: Vec<_> =
+        (0..4).map(|at| Arc::new(bench.register(range(BASE + at * M, M)).expect("a region"))).collect();
+    drop(bench.binder.bind(ALL, regions[..3].to_vec(), range(BASE, 3 * M)).expect("as many as may be"));
+    let refused = bench.binder.bind(ALL, regions, range(BASE, 4 * M)).map(|_| ());
+    assert_eq!(refused, Err(BindError::Entries { device: "entries".into(), got: 4, cap: 3 }));
+    // The device's entries count in 32 bits.
+    let device = || "entries".into();
+    let refused = bench.bind_one(range(BASE, 1 << 32)).map(|_| ());
+    let limit_bytes = (1 << 32) - 1;
+    assert_eq!(refused, Err(BindError::Length { device: device(), got_bytes: 1 << 32, limit_bytes }));
+    bench.soft.fail("mlx5dv_create_mkey", 1, Answer::null(12));
+    bench.bind_one(range(BASE, M)).map(|_| ()).expect_err("no key");
+    drop(bench.bind_one(range(BASE, M)).expect("bound"));
+    assert_eq!((calls(&bench.soft, "mlx5dv_create_qp"), bench.live().keys, bench.live().mrs), (1, 0, 0));
+    bench.assert_all_goes();
+}
+
+#[test]
 fn on_an_infiniband_port_the_queue_pair_connects_by_lid_and_without_a_gid() {
     let device = SoftDevice::mlx5("by_lid").link_layer(LinkLayer::INFINIBAND).lid(17).gids(vec![]);
     let bench = Bench::new(mlx5("by_lid").devices(vec![device]), 16 * M);

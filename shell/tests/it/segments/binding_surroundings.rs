@@ -1,5 +1,6 @@
 //! Binding where something around it is not as it should be: another library's provider, a forked child, a device that fails.
 
+use std::ffi::OsStr;
 use std::sync::Arc;
 
 use bareverbs_shell::segments::{BindError, Binder};
@@ -99,4 +100,21 @@ fn a_forked_child_binds_nothing_and_its_drops_make_no_call() {
             drop(gpu);
         },
     );
+}
+
+#[test]
+fn where_the_providers_locks_are_off_another_thread_binds_nothing() {
+    let name = "segments::binding_surroundings::where_the_providers_locks_are_off_another_thread_binds_nothing";
+    own_process::run(name, &[("MLX5_SINGLE_THREADED", OsStr::new("1"))], || {
+        let bench = Bench::new(mlx5("one_thread"), 16 * M);
+        let region = Arc::new(bench.register(range(BASE, M)).expect("a region"));
+        drop(bench.binder.bind(crate::scene::ALL, vec![Arc::clone(&region)], region.range()).expect("bound"));
+        let elsewhere = std::thread::scope(|scope| {
+            let bind = || bench.binder.bind(crate::scene::ALL, vec![Arc::clone(&region)], region.range()).map(|_| ());
+            scope.spawn(bind).join().expect("no panic")
+        });
+        assert_eq!(elsewhere, Err(BindError::Shell(Error::SecondThread { device: "one_thread".into() })));
+        drop(region);
+        bench.assert_all_goes();
+    });
 }
