@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use bareverbs_core::segments::{CapError, EntryCap, LengthSum};
-use bareverbs_core::verbs::{AccessFlags, LinkLayer};
+use bareverbs_core::verbs::{AccessFlags, LinkLayer, PortState};
 use bareverbs_shell::memory::ViewGuard;
 use bareverbs_shell::objects::ProtectionDomain;
 use bareverbs_shell::objects::gid::GidPolicy;
 use bareverbs_shell::segments::{BindError, Binder};
-use bareverbs_shell::soft::{Answer, Detail, SoftDevice};
+use bareverbs_shell::soft::{Answer, Detail, GidSlot, SoftDevice, SoftPort};
 
 use super::binding_scene::{BASE, Bench, Done, M, MAX, calls, config, done, mlx5, modes, range};
 use crate::scene::ALL;
@@ -256,6 +256,24 @@ fn on_ethernet_it_connects_by_the_gid_of_the_policy() {
     assert!(matches!(by(GidPolicy::Index(77)).limits(), Err(BindError::Shell(bareverbs_shell::Error::Gid(_)))));
     assert_eq!((bench.live().qps, bench.live().cqs), (1, 1), "what was made for the others is gone");
     drop(window);
+    bench.assert_all_goes();
+}
+
+#[test]
+fn it_is_on_the_port_that_the_configuration_says() {
+    let first = SoftPort { state: PortState::DOWN, gids: vec![], ..SoftPort::default() };
+    let second = SoftPort { gids: vec![GidSlot::ipv4([10, 0, 0, 2])], ..SoftPort::default() };
+    let device = SoftDevice::mlx5("port2").ports(vec![first, second]);
+    let bench = Bench::new(mlx5("port2").devices(vec![device]), M);
+    assert!(matches!(bench.binder.limits(), Err(BindError::Shell(bareverbs_shell::Error::Gid(_)))));
+    bench.soft.clear_record();
+    let bench = bench.configured(config().port(2));
+    bench.binder.limits().expect("a queue pair");
+    let ports = bench.soft.record().into_iter().filter_map(|call| match call.detail {
+        Detail::Modify { attr, .. } => Some(attr.port_num.max(attr.ah_attr.port_num)),
+        _ => None,
+    });
+    assert_eq!(ports.collect::<Vec<_>>(), [2, 2, 0], "INIT, RTR, RTS");
     bench.assert_all_goes();
 }
 

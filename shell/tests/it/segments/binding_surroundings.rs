@@ -1,7 +1,10 @@
 //! Binding where something around it is not as it should be: another library's provider, a forked child, a device that fails.
 
+use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::sync::Arc;
+
+use bareverbs_core::verbs::mlx5dv::{Mkey, MkeyInitAttr};
 
 use bareverbs_shell::segments::{BindError, Binder};
 use bareverbs_shell::soft::SoftFabric;
@@ -35,6 +38,40 @@ fn a_provider_of_another_library_is_never_given_a_device() {
         assert!(refused.is_unsupported());
     }
     assert!(bench.soft.record().is_empty());
+    bench.assert_all_goes();
+}
+
+thread_local! {
+    static PROVIDER: RefCell<Option<Arc<Mlx5Symbols>>> = const { RefCell::new(None) };
+}
+
+#[allow(unsafe_code)]
+unsafe extern "C" fn key_of_no_entries(attr: *mut MkeyInitAttr) -> *mut Mkey {
+    let real = PROVIDER.with_borrow(Clone::clone).expect("set on this thread");
+    // SAFETY: passed on.
+    let key = unsafe { (real.create_mkey)(attr) };
+    // SAFETY: the caller's attributes, which the call writes to.
+    unsafe { (*attr).max_entries = 0 };
+    key
+}
+
+#[test]
+fn a_key_with_less_room_than_was_asked_for_is_destroyed_and_told_with_both_numbers() {
+    let bench = Bench::new(mlx5("small_keys"), 16 * M);
+    let real = bench.soft.mlx5_symbols();
+    PROVIDER.set(Some(Arc::clone(&real)));
+    let table = Mlx5Table { create_mkey: key_of_no_entries, ..real.table().clone() };
+    #[allow(unsafe_code)]
+    // SAFETY: the fabric's own entry points, of which one says that it made less than it did.
+    let small = Arc::new(unsafe { Mlx5Symbols::new(table, real.release(), None) });
+    let region = Arc::new(bench.register(range(BASE, M)).expect("a region"));
+    let binder = Binder::new(&bench.domain, small, config()).expect("mlx5");
+    let refused = binder.bind(crate::scene::ALL, vec![region], range(BASE, M)).map(|_| ());
+    let device = "small_keys".into();
+    let granted = Error::Granted { device, what: "an indirect key's entries", asked: 1, granted: 0 };
+    assert_eq!(refused, Err(BindError::Shell(granted)));
+    assert_eq!((bench.live().keys, bench.live().mrs), (0, 0));
+    drop(binder);
     bench.assert_all_goes();
 }
 
