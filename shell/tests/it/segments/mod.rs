@@ -5,6 +5,7 @@ mod binding_failures;
 mod binding_faults;
 mod binding_growth;
 mod binding_scene;
+mod binding_surroundings;
 mod domain_cases;
 mod domain_defects;
 mod domain_faults;
