@@ -31,6 +31,7 @@ pub mod fabric;
 pub mod memory;
 pub mod objects;
 pub mod one_sided;
+pub mod segments;
 pub mod soft;
 pub mod symbols;
 pub mod wait;

@@ -27,6 +27,7 @@ mod provider_answers;
 mod regions;
 #[path = "one_sided_scene.rs"]
 mod scene;
+mod segments;
 mod soft;
 mod static_frames;
 mod teardown_orders;
