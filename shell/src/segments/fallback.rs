@@ -53,7 +53,7 @@ impl ViewGuard for FallbackRegion {
 impl Maker<'_> {
     /// Registers what holds `asked`.
     pub(super) fn register(&self, asked: AddressRange, why: NoKey) -> Result<Arc<FallbackRegion>, SegmentErrorKind> {
-        let export_error = |error| SegmentErrorKind::Export { why: why.clone(), error };
+        let export_error = |error| SegmentErrorKind::Export { why: why.clone(), error: Box::new(error) };
         let before = Identity::of(self.cuda, asked).map_err(export_error)?;
         let exported = self.cuda.export(asked).map_err(export_error)?;
         // SAFETY: 1: the driver made the file for these addresses. 2: device memory is under no Rust reference.
@@ -61,7 +61,7 @@ impl Maker<'_> {
         // It is closed once, right after, whatever came of it.
         drop(exported);
         let region = region.or_else(|refused| self.register_plainly(asked, refused));
-        let region = region.map_err(|error| SegmentErrorKind::Region { why: why.clone(), error })?;
+        let region = region.map_err(|error| SegmentErrorKind::Region { why: why.clone(), error: Box::new(error) })?;
         let identity = Identity::of(self.cuda, region.range()).map_err(export_error)?;
         if !identity.includes(&before) {
             return Err(SegmentErrorKind::Changing);

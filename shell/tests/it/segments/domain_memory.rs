@@ -5,7 +5,7 @@
 //! The owners here are of GPU memory in software that a test keeps mapped.
 #![allow(unsafe_code)]
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use bareverbs_core::segments::Ordinal;
 use bareverbs_core::verbs::AccessFlags;
@@ -17,6 +17,7 @@ use bareverbs_shell::segments::{
 use bareverbs_shell::soft::{Answer, SoftConfig, SoftDevice};
 
 use super::domain_scene::{M, Making, Scene, on_device, range, seen};
+use crate::own_process;
 
 /// Memory of a GPU that a test keeps mapped.
 struct GpuBytes {
@@ -203,4 +204,61 @@ fn a_failed_fallback_says_why_no_key_serves_which_ordinals_are_served_and_what_t
     }
     assert_eq!(scene.live(), (0, 0));
     scene.assert_all_goes();
+}
+
+/// Keeps what is told at `warn`; told something, it asks the domain, as a logger that takes an interpreter's lock might have to
+/// wait for one who does.
+struct Told(Mutex<Vec<String>>, Mutex<Option<Arc<SegmentDomain>>>);
+
+static TOLD: Told = Told(Mutex::new(Vec::new()), Mutex::new(None));
+
+impl log::Log for Told {
+    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
+        metadata.level() == log::Level::Warn
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        self.0.lock().expect("whole").push(record.args().to_string());
+        let domain = self.1.lock().expect("whole").clone();
+        if let Some(domain) = domain {
+            // From another thread, which would wait for a turn or a lock that is held.
+            std::thread::spawn(move || (domain.statistics(), domain.prune().map(drop)))
+                .join()
+                .expect("it ends")
+                .1
+                .expect("free");
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+#[test]
+fn why_no_key_serves_is_told_once_for_each_segment_with_nothing_held() {
+    let test = "segments::domain_memory::why_no_key_serves_is_told_once_for_each_segment_with_nothing_held";
+    own_process::run(test, &[], || {
+        log::set_logger(&TOLD).expect("none is set");
+        log::set_max_level(log::LevelFilter::Warn);
+        let mut making = Making::default();
+        making.config = making.config.given([Ordinal(3)]);
+        let scene = making.scene();
+        *TOLD.1.lock().expect("whole") = Some(Arc::clone(&scene.domain));
+        let (a, b) = (scene.segment(M), scene.segment(M));
+        for turn in 0..3 {
+            // Each is gone before the next, so each is registered anew.
+            drop(scene.view(a + turn * 100 + 1, 10));
+            drop(scene.view(b + turn * 100 + 1, 10));
+        }
+        *TOLD.1.lock().expect("whole") = None;
+        let told = TOLD.0.lock().expect("whole");
+        assert_eq!(told.len(), 2, "{told:?}");
+        assert!(
+            told[0].contains("mlx5_0") && told[0].contains(&format!("{a:#x}")) && told[0].contains("ordinal 0"),
+            "{told:?}"
+        );
+        assert!(told[1].contains(&format!("{b:#x}")), "{told:?}");
+        assert_eq!(scene.domain.statistics().fallbacks, 6);
+        drop(told);
+        scene.assert_all_goes();
+    });
 }

@@ -206,6 +206,16 @@ impl Scene {
         (live.mrs, live.keys)
     }
 
+    /// That so many bytes of GPU 0 are in use, by mappings, regions and open files. Another test's thread may be about to let go
+    /// of what was closed.
+    pub fn assert_in_use(&self, bytes: u64) {
+        let began = std::time::Instant::now();
+        while self.cuda.used_bytes(0) != bytes && began.elapsed() < Duration::from_secs(10) {
+            std::thread::yield_now();
+        }
+        assert_eq!(self.cuda.used_bytes(0), bytes);
+    }
+
     /// A peer connected to an end in this domain.
     pub fn peer(&self) -> Peer {
         let peer = End::new(&self.world.open(), transfers_config()).expect("a queue pair");
