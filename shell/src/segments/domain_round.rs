@@ -10,8 +10,7 @@ use std::sync::Arc;
 
 use bareverbs_core::range::AddressRange;
 use bareverbs_core::segments::{
-    ChunkLimits, Covers, Decision, IdentityCheck, Ordinal, Row, Scan, ScannedSegment, SegmentKey, Terms, WindowLimits,
-    reconcile,
+    Covers, Decision, IdentityCheck, Ordinal, Row, Scan, ScannedSegment, SegmentKey, Terms, WindowLimits, reconcile,
 };
 
 use super::domain::SegmentDomain;
@@ -126,7 +125,7 @@ impl SegmentDomain {
                 if holds { IdentityCheck::Holds } else { IdentityCheck::Changed }
             })
         };
-        let terms = Terms { served: self.served(), limits: ChunkLimits::GPU };
+        let terms = Terms { served: self.served(), limits: self.config.binder.chunk };
         let seen = Scan { segments: &scan.segments, covers: scan.covers };
         let mut jobs = Jobs { scanned: Vec::new(), dropped: Vec::new(), replaced: Vec::new() };
         for decision in reconcile(table, seen, terms, identity) {

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Barrier, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bareverbs_core::range::AddressRange;
 use bareverbs_core::segments::Covers;
@@ -11,7 +11,11 @@ use bareverbs_shell::segments::{
     IdentityPolicy, ScanError, Scanner, SegmentDomain, SegmentErrorKind, SegmentScan, register_scanner,
 };
 
+use bareverbs_shell::soft::Mode;
+
 use super::domain_scene::{M, Making, Scene, range, seen};
+use crate::own_process;
+use crate::world::PATIENCE;
 
 /// Has the next scan say that it began, and wait until it is let go.
 fn held(scene: &Scene) -> (Receiver<()>, Sender<()>) {
@@ -204,6 +208,89 @@ fn what_is_invalidated_while_it_is_being_bound_is_bound_anew() {
     scene.assert_all_goes();
 }
 
+/// A scene whose bindings take effect when they are let.
+fn stepped() -> Scene {
+    let mut making = Making::default();
+    making.fabric = making.fabric.mode(Mode::Stepped);
+    making.config = making.config.deadline(Duration::from_secs(60));
+    making.scene()
+}
+
+/// Waits until so many bindings were posted.
+fn await_bindings(scene: &Scene, count: usize) {
+    let began = Instant::now();
+    while scene.bound().len() < count {
+        assert!(began.elapsed() < PATIENCE, "nothing is bound");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn memory_that_is_swapped_while_its_key_is_being_bound_is_not_served_under_the_identity_of_the_former() {
+    for grows in [false, true] {
+        let scene = stepped();
+        let base = scene.segment(M);
+        scene.scanner.shows(&[seen(base, M)]);
+        let before = if grows {
+            scene.soft.run_freely();
+            let view = scene.view(base, M);
+            scene.soft.step_again();
+            scene.cuda.map(base + M, M);
+            scene.scanner.shows(&[seen(base, 2 * M)]);
+            Some(view)
+        } else {
+            None
+        };
+        let size = if grows { 2 * M } else { M };
+        let posted = scene.bound().len();
+        let view = std::thread::scope(|threads| {
+            let bound = threads.spawn(|| scene.view(base, size));
+            await_bindings(&scene, posted + 1);
+            scene.cuda.unmap(base);
+            scene.cuda.map(base, M);
+            scene.soft.run_freely();
+            bound.join().expect("no panic")
+        });
+        assert_eq!(
+            (scene.bound().len(), scene.scanner.scans()),
+            (posted + 2, posted + 2),
+            "bound again, by another scan"
+        );
+        let mut peer = scene.peer();
+        peer.prove(&scene.cuda, &view);
+        peer.leave();
+        drop((before, view));
+        assert_eq!(scene.live().1, 1);
+        scene.assert_all_goes();
+    }
+}
+
+#[test]
+fn hits_and_misses_beside_a_binding_that_takes_its_time() {
+    let scene = stepped();
+    let (bound, other) = (scene.segment(M), scene.segment(M));
+    scene.scanner.shows(&[seen(bound, M)]);
+    scene.soft.run_freely();
+    let key = scene.view(bound, M).lkey();
+    scene.soft.step_again();
+    scene.scanner.shows(&[seen(bound, M), seen(other, M)]);
+    std::thread::scope(|threads| {
+        let slow = threads.spawn(|| scene.view(other, M));
+        await_bindings(&scene, 2);
+        (0..100).for_each(|at| assert_eq!(scene.view(bound + at * 4096, 4096).lkey(), key));
+        // A miss waits for the binding, which needs nobody, however long that takes.
+        let waits = threads.spawn(|| scene.view(other + 4096, 4096));
+        assert!(!slow.is_finished());
+        // What is invalidated meanwhile is not served by what was bound before.
+        scene.domain.invalidate(range(other, 1));
+        scene.soft.run_freely();
+        let views = [slow.join().expect("no panic"), waits.join().expect("no panic")];
+        assert_eq!(views[0].lkey(), views[1].lkey());
+    });
+    assert_eq!(scene.bound(), [1, 1, 1], "the invalidated one is bound anew");
+    scene.assert_all_goes();
+}
+
 #[test]
 fn allocators_and_readers_at_once_leave_nothing_and_read_nothing_wrong() {
     let scene = Scene::walking();
@@ -251,6 +338,12 @@ fn allocators_and_readers_at_once_leave_nothing_and_read_nothing_wrong() {
 
 #[test]
 fn the_processs_scanner_serves_domains_without_one_of_their_own_and_can_be_replaced() {
+    let test =
+        "segments::domain_threads::the_processs_scanner_serves_domains_without_one_of_their_own_and_can_be_replaced";
+    own_process::run(test, &[], replace_the_processs_scanner);
+}
+
+fn replace_the_processs_scanner() {
     struct Fixed(AddressRange);
     impl Scanner for Fixed {
         fn scan(&self, hint: AddressRange) -> Result<SegmentScan, ScanError> {
@@ -263,7 +356,6 @@ fn the_processs_scanner_serves_domains_without_one_of_their_own_and_can_be_repla
     let (a, b) = (scene.segment(M), scene.segment(M));
     let own = scene.domain.set_scanner(None).expect("the scene's");
     let first: Arc<dyn Scanner> = Arc::new(Fixed(range(a, M)));
-    // Nobody else in this process relies on there being none.
     assert!(register_scanner(Some(Arc::clone(&first))).is_none());
     drop(scene.view(a, M));
     assert_eq!(scene.domain.statistics().keys, 1);
