@@ -1,7 +1,9 @@
-//! Parts of 1 TiB in closed form and walked; look-ups in the segment table and in a locked hash map.
+//! Parts of 1 TiB in closed form and walked; look-ups in the segment table and in a locked hash map; registrations in bound
+//! segments, ours and the usual way.
 
 use std::time::Duration;
 
+use bareverbs_benches::domain_loops::{Bound, Twin};
 use bareverbs_benches::segment_loops::{
     Lie, REQUESTS, locked_map, look_ups, map_walks, nth_parts, part_counts, requests, segments, table, tebibyte,
     walked_parts,
@@ -48,12 +50,28 @@ fn look_up(criterion: &mut Criterion) {
     group.finish();
 }
 
+fn register(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("register, bound");
+    for len in [1, 64, 1024, 4096] {
+        let bound = Bound::new(len);
+        let (requests, segments) = (bound.requests(), bound.segments().to_vec());
+        let twin = Twin::new(bound.segments(), move || segments.clone());
+        group.bench_function(format!("ours, {len}"), |b| {
+            b.iter_custom(|n| by_blocks(n, LOOK_UPS, || time(|| bound.hits(&requests, LOOK_UPS))))
+        });
+        group.bench_function(format!("the usual way, {len}"), |b| {
+            b.iter_custom(|n| by_blocks(n, WALKS, || time(|| twin.hits(&requests, WALKS))))
+        });
+    }
+    group.finish();
+}
+
 criterion_group! {
     name = benches;
     config = Criterion::default()
         .sample_size(50)
         .warm_up_time(Duration::from_millis(200))
         .measurement_time(Duration::from_millis(800));
-    targets = parts, look_up
+    targets = parts, look_up, register
 }
 criterion_main!(benches);

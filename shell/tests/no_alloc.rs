@@ -12,16 +12,22 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bareverbs_core::connect::{HELLO_BYTES, Hello, Step};
 use bareverbs_core::link::{Carrier, Checksum, Header, Immediate, Raw, SendError};
+use bareverbs_core::range::AddressRange;
+use bareverbs_core::segments::{Covers, Ordinal, ScannedSegment};
 use bareverbs_core::verbs::PortState;
+use bareverbs_shell::cuda::CudaDriver;
 use bareverbs_shell::endpoint::{Endpoint, EndpointErrorKind, Event, Frames, Waking};
 use bareverbs_shell::exchange::{self, ExchangeErrorKind, Listener, Terms};
 use bareverbs_shell::memory::{AccessLock, Backend, HostDomain, LocalMemory, OwnedBytes};
-use bareverbs_shell::objects::ProtectionDomain;
-use bareverbs_shell::soft::{Mode, Record, SoftConfig};
+use bareverbs_shell::objects::{DeviceContext, ProtectionDomain};
+use bareverbs_shell::segments::{IdentityPolicy, ScanError, Scanner, SegmentDomain, SegmentDomainConfig, SegmentScan};
+use bareverbs_shell::soft::cuda::{CudaConfig, SoftCuda};
+use bareverbs_shell::soft::{Mode, Record, SoftConfig, SoftDevice, SoftFabric};
 use bareverbs_shell::wait::{Relax, Wait};
 
 #[path = "it/world.rs"]
@@ -329,6 +335,47 @@ fn a_request_in_a_bound_segment_allocates_nothing() {
             }
         });
         assert_eq!(counted, 0, "{identity:?}");
+    }
+}
+
+/// Tells of all segments there are.
+struct All(Vec<ScannedSegment>);
+
+impl Scanner for All {
+    fn scan(&self, _: AddressRange) -> Result<SegmentScan, ScanError> {
+        Ok(SegmentScan { segments: self.0.clone(), covers: Covers::Everything })
+    }
+}
+
+#[test]
+fn memory_in_a_bound_segment_is_registered_without_an_allocation_however_many_there_are() {
+    const M: u64 = 2 << 20;
+    for count in [1, 64, 1024, 4096] {
+        let fabric =
+            SoftFabric::new(SoftConfig::default().devices(vec![SoftDevice::mlx5("mlx5_0")])).expect("a fabric");
+        let context = DeviceContext::open(&fabric.symbols(), None).expect("a device");
+        let pd = ProtectionDomain::new(&context, 1).expect("a protection domain");
+        let cuda = SoftCuda::new(CudaConfig::default()).expect("a GPU");
+        let base = cuda.reserve(0, 2 * M * count);
+        let at = |index: u64| base + 2 * M * (index % count);
+        (0..count).for_each(|index| cuda.map(at(index), M));
+        let seen = |index| ScannedSegment { address: at(index), size_bytes: M, ordinal: Ordinal(0), expandable: true };
+        for identity in [IdentityPolicy::Trust, IdentityPolicy::Verify] {
+            let config = SegmentDomainConfig::default().given([Ordinal(0)]).identity(identity);
+            let driver = CudaDriver::with_symbols(cuda.symbols());
+            let domain = SegmentDomain::new(&pd, driver, Some(fabric.mlx5_symbols()), config).expect("a domain");
+            domain.set_scanner(Some(Arc::new(All((0..count).map(seen).collect()))));
+            drop(domain.register(at(0), M).expect("it is bound"));
+            let done = domain.statistics();
+            assert_eq!((done.segments, done.scans), (count, 1));
+            let counted = allocations(|| {
+                for index in 0..500 {
+                    let view = domain.register(at(index * 7919) + 4096, 8192).expect("it is bound");
+                    assert_eq!((view.key_addr(), view.clone().len_bytes()), (4096, 8192));
+                }
+            });
+            assert_eq!((counted, domain.statistics()), (0, done), "{count} segments, {identity:?}");
+        }
     }
 }
 

@@ -9,6 +9,7 @@ mod binding_surroundings;
 mod domain_cases;
 mod domain_defects;
 mod domain_faults;
+mod domain_growth_cost;
 mod domain_memory;
 mod domain_scanners;
 mod domain_scene;
