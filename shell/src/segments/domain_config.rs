@@ -15,8 +15,8 @@ pub enum IdentityPolicy {
     /// Each request asks for each mapping that it touches: below 100 ns each on an H200.
     #[default]
     Verify,
-    /// No request asks: the caller promises to [invalidate](super::SegmentDomain::invalidate) what it frees. Binding and scans ask all
-    /// the same.
+    /// No request asks: the caller promises to [invalidate](super::SegmentDomain::invalidate) what it frees. Binding and scans
+    /// ask all the same.
     Trust,
 }
 
