@@ -66,8 +66,8 @@ fn errors() -> Vec<Error> {
         Error::Call(CallError::new("ibv_alloc_pd", &device, Some(Errno(12)))),
         Error::Unsupported { symbol: "ibv_fork_init", library },
         Error::NeitherRegistration {
-            dma_buf: Box::new(Error::Call(CallError::new("ibv_reg_dmabuf_mr", &device, Some(Errno(95))))),
-            plain: Box::new(Error::Call(CallError::new("ibv_reg_mr", &device, Some(Errno(14))))),
+            dma_buf: Box::new(CallError::new("ibv_reg_dmabuf_mr", &device, Some(Errno(524))).into()),
+            plain: Box::new(CallError::new("ibv_reg_mr", &device, Some(Errno(14))).into()),
         },
         Error::Layout { device: Arc::clone(&device), field: "ibv_qp.state", expected: 1, got: 2 },
         Error::ForeignContext { device: Arc::clone(&device), making: "a queue pair" },
