@@ -33,16 +33,18 @@ fn a_reason_arrives_at_one_that_sent_more_than_is_read_and_then_an_orderly_end()
         let play = |mut peer: Played| {
             say_too_much(&mut peer, more);
             let told = peer.step();
-            // A reset would take what was not read yet with it, and the peer would hear of a failure instead.
-            (told, peer.0.read(&mut [0; 8]).map_err(|error| error.kind()))
+            (told, peer.0.read(&mut [0; 8]).map_err(|error| error.kind()), peer)
         };
         let (mut accepts, mut connects) = (scene.uc("a peer"), scene.uc("a peer"));
-        for (outcome, told) in [
+        for (outcome, (told, after, peer)) in [
             against(&mut accepts, Terms::within(AMPLE), play),
             against_listener(&mut connects, Terms::within(AMPLE), play),
         ] {
             mismatch(outcome);
-            assert_eq!(told, (REFUSED, Ok(0)), "{more} bytes more");
+            assert_eq!((told, after), (REFUSED, Ok(0)), "{more} bytes more");
+            // What is not read when an end goes resets the connection, and the reset overtakes the reason, on some systems.
+            let reset = peer.0.take_error().expect("an open socket");
+            assert!(reset.is_none(), "{more} bytes more: {reset:?}");
         }
     }
     assert_eq!(scene.moves_to(QpState::RTR), 0);
