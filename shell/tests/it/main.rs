@@ -28,5 +28,6 @@ mod scene;
 mod soft;
 mod static_frames;
 mod teardown_orders;
+mod thunderbolt;
 mod world;
 mod wrapped;
