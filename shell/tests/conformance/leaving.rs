@@ -74,7 +74,7 @@ pub fn cases() -> Vec<Case> {
     vec![
         ("an_endpoint_can_be_closed_at_every_stage", closed_at_every_stage),
         ("an_endpoint_can_be_dropped_at_every_stage", dropped_at_every_stage),
-        ("both_ends_close_at_once_with_messages_under_way", both_close_at_once),
+        ("both_ends_close_at_once_with_messages_under_way", both_ends_close_at_once),
         ("many_endpoints_come_and_go", many_come_and_go),
     ]
 }
@@ -122,7 +122,7 @@ fn dropped_at_every_stage(world: &World) {
     }
 }
 
-fn both_close_at_once(world: &World) {
+fn both_ends_close_at_once(world: &World) {
     for polled in [false, true] {
         let (mut a, mut b) = world.pair(Immediate, &without_credits());
         for end in [&mut a, &mut b] {

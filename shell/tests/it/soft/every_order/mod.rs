@@ -109,10 +109,12 @@ fn nor_does_one_where_both_ends_send() {
 
 #[test]
 fn nor_does_one_with_credits_and_without_a_fault_nothing_is_lost() {
-    let one_way = Rules { credits: true, receives: 2, messages: [2, 0], posts_between: true, reposts: [0, 2], ..UC };
-    all_orders::<_, 2>(CHECKED, &Rules { messages: [1, 0], ..one_way });
-    every_step::<_, 2>(CHECKED, &one_way);
+    let one_way = Rules { credits: true, receives: 2, posts_between: true, ..UC };
+    all_orders::<_, 2>(CHECKED, &Rules { messages: [1, 0], reposts: [0, 1], ..one_way });
+    every_step::<_, 2>(CHECKED, &Rules { messages: [3, 0], reposts: [0, 3], ..one_way });
     every_step::<_, 2>(CHECKED, &Rules { messages: [1, 1], reposts: [1, 1], ..one_way });
+    // Here a credit message is due before the one before it is known to have come.
+    every_step::<_, 4>(CHECKED, &Rules { messages: [2, 0], reposts: [0, 2], receives: 4, ..one_way });
 }
 
 #[test]
