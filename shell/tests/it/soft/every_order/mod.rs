@@ -4,7 +4,7 @@
 //! A twin that knows only the rules ([`twin`]) goes along: after each step the fabric must be able to do what the twin says,
 //! no less and no more, and the endpoints must have handed out, refused and broken what the twin has. It also counts the
 //! orders that there are. Where they are too many to be gone through, every step is taken from every state;
-//! `BAREVERBS_LONG=1` goes through some millions more.
+//! `BAREVERBS_LONG=1` goes through some hundred thousand more.
 
 mod led;
 mod twin;
@@ -63,7 +63,7 @@ fn all_orders<C: Carrier + Sync, const RECV: usize>(carrier: C, rules: &Rules) {
     assert_eq!(met, count(rules).orders, "as many orders as there are");
 }
 
-/// Takes every step from every state, and with `BAREVERBS_LONG=1` goes through all orders where these are some millions.
+/// Takes every step from every state, and with `BAREVERBS_LONG=1` goes through all orders where they are few enough.
 fn every_step<C: Carrier + Sync, const RECV: usize>(carrier: C, rules: &Rules) {
     let world = World::new();
     let met = walk::every_step(rules, &mut |choose| world.lead::<C, RECV>(carrier, rules, choose));
