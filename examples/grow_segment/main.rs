@@ -8,13 +8,13 @@
 //! ```
 //!
 //! The GPU is the CUDA stand-in (`bareverbs_shell::soft::cuda`) on either fabric: its memory is a memfd. What happens:
-//! 1. An allocator reserves addresses, and maps a step of memory at a time (`growth.rs`). After each, tensors are registered: in the
-//!    new step, across the seam to the one before, and in the first. The segment's new end makes it grow; views of before stay.
+//! 1. An allocator reserves addresses, and maps a step of memory at a time (`growth.rs`). After each, tensors are registered: in
+//!    the new step, across the seam to the one before, and in the first. The segment's new end makes it grow; views of before stay.
 //! 2. A peer in another thread writes each tensor and reads it back, over and over, while the segment grows (`peer.rs`).
 //! 3. After each step everything is verified, on the GPU too, and what the step cost is held against what is promised: regions
 //!    for its own bytes, one key, one binding; an old key goes with the last view of it (`promises.rs`).
-//! 4. Then the segment shrinks, gets a hole, is freed, and other memory comes to its addresses (`reuse.rs`): what is not mapped is
-//!    refused, what is mapped is bound anew, and a stale view never reaches new memory.
+//! 4. Then the segment shrinks, gets a hole, is freed, and other memory comes to its addresses (`reuse.rs`): what is not mapped
+//!    is refused, what is mapped is bound anew, and a stale view never reaches new memory.
 //!
 //! With `--fabric system` the device must be one that has indirect keys. Any other refuses by name and with the reason: it has no
 //! keys, and the stand-in's memory is none that a kernel registers. So does an mlx5 device, since the kernel asks a memfd for its

@@ -361,6 +361,9 @@ fn memory_in_a_bound_segment_is_registered_without_an_allocation_however_many_th
         (0..count).for_each(|index| cuda.map(at(index), M));
         let seen = |index| ScannedSegment { address: at(index), size_bytes: M, ordinal: Ordinal(0), expandable: true };
         for identity in [IdentityPolicy::Trust, IdentityPolicy::Verify] {
+            if identity == IdentityPolicy::Verify && count > 64 {
+                continue; // Asking costs the same among any number, and binding so many takes seconds.
+            }
             let config = SegmentDomainConfig::default().given([Ordinal(0)]).identity(identity);
             let driver = CudaDriver::with_symbols(cuda.symbols());
             let domain = SegmentDomain::new(&pd, driver, Some(fabric.mlx5_symbols()), config).expect("a domain");
