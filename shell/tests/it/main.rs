@@ -27,6 +27,7 @@ mod provider_answers;
 mod regions;
 #[path = "one_sided_scene.rs"]
 mod scene;
+#[cfg(target_os = "linux")]
 mod segments;
 mod soft;
 mod static_frames;
