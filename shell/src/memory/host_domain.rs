@@ -151,6 +151,13 @@ impl HostDomain {
         &self.rules
     }
 
+    /// The view of the memory that is in force in this domain, if there is one: no lock, no allocation, no reference counted.
+    /// For data paths that hold the memory while they post.
+    #[inline]
+    pub fn registered<'memory>(&self, memory: &'memory LocalMemory) -> Option<&'memory View> {
+        memory.registrations(Backend::VERBS).view_of(&self.device).filter(|view| self.owns(view))
+    }
+
     /// The view of the memory on this device: the one in force, or a new registration of all of it.
     ///
     /// Threads that come at once register at once; the first that is done stands, and the others' regions are deregistered.
@@ -162,7 +169,8 @@ impl HostDomain {
     pub fn register(&self, memory: &LocalMemory) -> Result<View, RegisterError> {
         let registrations = memory.registrations(Backend::VERBS);
         match registrations.registered(self.device.as_str()) {
-            Registered::View(view) => return self.of_this_domain(view),
+            Registered::View(view) if self.owns(view) => return Ok(view.clone()),
+            Registered::View(_) => return Err(RegisterError::OtherDomain { device: self.device }),
             Registered::Failed(failure) => return Err(RegisterError::Failed(failure)),
             Registered::Nothing => {}
         }
@@ -223,12 +231,13 @@ impl HostDomain {
     }
 
     fn of_this_domain(&self, view: View) -> Result<View, RegisterError> {
-        match view.protection_domain() {
-            Some(domain) if !Arc::ptr_eq(domain, &self.domain) => {
-                Err(RegisterError::OtherDomain { device: self.device })
-            }
-            _ => Ok(view),
-        }
+        if self.owns(&view) { Ok(view) } else { Err(RegisterError::OtherDomain { device: self.device }) }
+    }
+
+    /// Whether the view's keys are of this domain, or of none that is known.
+    #[inline]
+    fn owns(&self, view: &View) -> bool {
+        view.protection_domain().is_none_or(|domain| Arc::ptr_eq(domain, &self.domain))
     }
 
     fn refused(&self, refused: RegionRefused) -> RegisterError {

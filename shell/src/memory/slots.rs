@@ -1,8 +1,11 @@
 //! A list that only grows: one slot for each backend and device, found without a lock.
 //!
-//! There are as many slots as the process has devices and kinds of registration: a few, so that a walk beats a hash.
+//! There are as many slots as the process has devices and kinds of registration: a few, so that a look at each beats a hash. What
+//! is looked at is a word of the device's name, and the words of a block of slots lie side by side.
 
+use std::array;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bareverbs_core::view::DeviceName;
 
@@ -11,70 +14,124 @@ use super::backend::Backend;
 /// Slots by backend and device. None is ever removed, so a look holds nothing that an addition waits for.
 #[derive(Debug)]
 pub(super) struct Slots<T> {
-    first: Link<T>,
+    first: Block<T>,
 }
 
-type Link<T> = OnceLock<Box<Slot<T>>>;
+/// How many slots lie side by side: a machine with more devices is rare.
+const BLOCK: usize = 8;
+
+#[derive(Debug)]
+struct Block<T> {
+    /// The word of each slot's device, 0 where there is no slot yet. A slot is found by it only, so who wants the slot found sets it.
+    words: [AtomicU64; BLOCK],
+    slots: [OnceLock<Box<Slot<T>>>; BLOCK],
+    next: OnceLock<Box<Block<T>>>,
+}
 
 #[derive(Debug)]
 struct Slot<T> {
     backend: Backend,
     device: DeviceName,
     value: T,
-    next: Link<T>,
 }
 
 impl<T: Default> Slots<T> {
-    pub(super) const fn new() -> Self {
-        Self { first: OnceLock::new() }
+    pub(super) fn new() -> Self {
+        Self { first: Block::new() }
     }
 
     /// The slot of that backend and device, if there is one. No lock, no allocation.
     #[inline]
     pub(super) fn find(&self, backend: Backend, device: &[u8]) -> Option<&T> {
-        let mut link = &self.first;
-        while let Some(slot) = link.get() {
-            if slot.backend == backend && slot.device.as_bytes() == device {
-                return Some(&slot.value);
+        let word = word(device);
+        let mut block = &self.first;
+        loop {
+            for (known, slot) in block.words.iter().zip(&block.slots) {
+                if known.load(Ordering::Acquire) == word
+                    && let Some(slot) = slot.get()
+                    && slot.is_of_equal_word(backend, device)
+                {
+                    return Some(&slot.value);
+                }
             }
-            link = &slot.next;
+            block = block.next.get()?;
         }
-        None
     }
 
     /// The slot of that backend and device, made if there is none.
     pub(super) fn find_or_add(&self, backend: Backend, device: &DeviceName) -> &T {
-        let mut link = &self.first;
+        let mut block = &self.first;
         loop {
-            // Of two that find the end at once one adds, and the other walks on.
-            let make = || Box::new(Slot { backend, device: *device, value: T::default(), next: OnceLock::new() });
-            let slot = link.get_or_init(make);
-            if slot.backend == backend && slot.device == *device {
-                return &slot.value;
+            for (known, slot) in block.words.iter().zip(&block.slots) {
+                // Of two that find the end at once one adds, and the other looks on.
+                let slot = slot.get_or_init(|| Box::new(Slot { backend, device: *device, value: T::default() }));
+                if slot.backend == backend && slot.device == *device {
+                    // Whoever added it may not have come so far.
+                    known.store(word(device.as_bytes()), Ordering::Release);
+                    return &slot.value;
+                }
             }
-            link = &slot.next;
+            block = block.next.get_or_init(|| Box::new(Block::new()));
         }
     }
 
     /// All slots of a backend, in the order in which they were added.
     pub(super) fn of(&self, backend: Backend) -> impl Iterator<Item = &T> {
-        let mut link = &self.first;
-        std::iter::from_fn(move || {
-            let slot = link.get()?;
-            link = &slot.next;
-            Some(slot)
-        })
-        .filter(move |slot| slot.backend == backend)
-        .map(|slot| &slot.value)
+        let blocks = std::iter::successors(Some(&self.first), |block| block.next.get().map(|next| &**next));
+        blocks
+            .flat_map(|block| block.slots.iter().map_while(OnceLock::get))
+            .filter(move |slot| slot.backend == backend)
+            .map(|slot| &slot.value)
     }
+}
+
+impl<T> Block<T> {
+    fn new() -> Self {
+        let words = array::from_fn(|_| AtomicU64::new(0));
+        Self { words, slots: array::from_fn(|_| OnceLock::new()), next: OnceLock::new() }
+    }
+}
+
+impl<T> Slot<T> {
+    /// Whether it is of that device, whose name has the same word.
+    #[inline]
+    fn is_of_equal_word(&self, backend: Backend, device: &[u8]) -> bool {
+        let known = self.device.as_bytes();
+        if self.backend != backend || known.len() != device.len() {
+            return false;
+        }
+        match (known.first_chunk::<WORD_BYTES>(), device.first_chunk::<WORD_BYTES>()) {
+            // Start and word overlap, or meet: together they are all of it.
+            (Some(known), Some(start)) if device.len() <= 2 * WORD_BYTES => known == start,
+            (Some(_), Some(_)) => known == device,
+            _ => true,
+        }
+    }
+}
+
+/// How long a name is at most, of which length and word tell all.
+const WORD_BYTES: usize = size_of::<u64>();
+
+/// The last bytes of a name, which is where names of one machine differ. Equal only for equal names if they are equally long and
+/// have no more bytes than a word; 0 only for the empty one, since no name has a NUL.
+#[inline]
+fn word(name: &[u8]) -> u64 {
+    if let Some(last) = name.last_chunk() {
+        return u64::from_le_bytes(*last);
+    }
+    if let (Some(first), Some(last)) = (name.first_chunk(), name.last_chunk()) {
+        // They overlap in what is shorter than 8 bytes.
+        return u64::from(u32::from_le_bytes(*first)) << 32 | u64::from(u32::from_le_bytes(*last));
+    }
+    name.iter().fold(0, |word, byte| word << 8 | u64::from(*byte))
 }
 
 impl<T> Drop for Slots<T> {
     fn drop(&mut self) {
         // Not by recursion, however long the list is.
-        let mut next = self.first.take();
-        while let Some(mut slot) = next {
-            next = slot.next.take();
+        let mut next = self.first.next.take();
+        while let Some(mut block) = next {
+            next = block.next.take();
         }
     }
 }
@@ -82,9 +139,10 @@ impl<T> Drop for Slots<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::strategy::Strategy;
     use std::collections::BTreeSet;
     use std::sync::Barrier;
-    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::atomic::AtomicU32;
 
     enum Other {}
     impl super::super::backend::BackendKind for Other {
@@ -136,13 +194,75 @@ mod tests {
     #[test]
     fn a_long_list_is_dropped_without_recursion() {
         let slots = Slots::<AtomicU32>::new();
-        let mut link = &slots.first;
-        for number in 0..200_000 {
-            let next = OnceLock::new();
-            let value = AtomicU32::new(0);
-            let slot = Slot { backend: Backend::VERBS, device: name(number), value, next };
-            link = &link.get_or_init(|| Box::new(slot)).next;
+        let mut block = &slots.first;
+        for _ in 0..200_000 {
+            block = block.next.get_or_init(|| Box::new(Block::new()));
         }
         drop(slots);
+    }
+
+    #[test]
+    fn slots_beyond_a_block_are_found_and_listed_in_order() {
+        let slots = Slots::<AtomicU32>::new();
+        for number in 0..3 * BLOCK {
+            slots.find_or_add(Backend::VERBS, &name(number)).store(number as u32, Ordering::Relaxed);
+        }
+        for number in 0..3 * BLOCK {
+            let found = slots.find(Backend::VERBS, format!("d{number}").as_bytes());
+            assert_eq!(found.map(|value| value.load(Ordering::Relaxed)), Some(number as u32));
+        }
+        assert!(slots.find(Backend::VERBS, format!("d{}", 3 * BLOCK).as_bytes()).is_none());
+        let listed: Vec<_> = slots.of(Backend::VERBS).map(|value| value.load(Ordering::Relaxed) as usize).collect();
+        assert_eq!(listed, (0..3 * BLOCK).collect::<Vec<_>>());
+    }
+
+    /// Names that end alike, or begin alike, or are a word long, or one byte more or less.
+    #[test]
+    fn names_with_the_same_word_are_told_apart() {
+        let names = [
+            "0",
+            "00",
+            "000",
+            "0000",
+            "00000",
+            "1_mlx5_0",
+            "11_mlx5_0",
+            "21_mlx5_0",
+            "mlx5_bond_0",
+            "mlx6_bond_0",
+            "0123456789abcdef",
+            "1123456789abcdef",
+            "0123456x89abcdef",
+            "0x23456789abcdefg",
+            "0y23456789abcdefg",
+            "0123456789abcdefg",
+            "01234567x9abcdefg",
+        ];
+        let slots = Slots::<AtomicU32>::new();
+        for (number, name) in names.iter().enumerate() {
+            assert!(slots.find(Backend::VERBS, name.as_bytes()).is_none(), "{name} is none of those before it");
+            let device = DeviceName::new(name.as_bytes()).expect("a name");
+            slots.find_or_add(Backend::VERBS, &device).store(number as u32, Ordering::Relaxed);
+        }
+        for (number, name) in names.iter().enumerate() {
+            let found = slots.find(Backend::VERBS, name.as_bytes()).map(|value| value.load(Ordering::Relaxed));
+            assert_eq!(found, Some(number as u32), "{name}");
+        }
+        for none in ["", "x0000", "mlx5_bond_", "lx5_bond_0"] {
+            assert!(slots.find(Backend::VERBS, none.as_bytes()).is_none(), "{none}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn length_and_word_tell_all_of_a_short_name(
+            (one, other) in (1usize..=WORD_BYTES).prop_flat_map(|len| {
+                let name = || proptest::collection::vec(proptest::sample::select(vec![b'0', b'1', b'a', 0x7e]), len);
+                (name(), name())
+            }),
+        ) {
+            proptest::prop_assert_eq!(word(&one) == word(&other), one == other);
+            proptest::prop_assert_ne!(word(&one), 0);
+        }
     }
 }

@@ -143,6 +143,18 @@ fn memory_registered_in_another_domain_of_the_device_is_refused_and_not_given_ou
 }
 
 #[test]
+fn a_hit_by_a_domain_is_the_view_in_force_there_and_nothing_in_another_domain_or_before() {
+    let (_soft, domain, host) = plain();
+    let memory = host_memory(&[0; 8]);
+    assert!(host.registered(&memory).is_none());
+    let view = host.register(&memory).expect("the library takes it");
+    assert_eq!(host.registered(&memory).map(|hit| hit.lkey()), Some(view.lkey()));
+    assert_eq!(host.clone().registered(&memory.clone()).map(|hit| hit.lkey()), Some(view.lkey()));
+    let second = HostDomain::new(&ProtectionDomain::new(domain.context(), 1).expect("a domain"));
+    assert!(second.expect("the device can be asked").registered(&memory).is_none(), "the other's keys");
+}
+
+#[test]
 fn a_device_that_cannot_be_asked_is_an_error_and_a_library_that_cannot_ask_sets_no_limit() {
     let (soft, domain) = scene(SoftDevice::new("soft0"));
     soft.fail_from("ibv_query_device", 1, Answer::returned(libc::EIO));
