@@ -158,7 +158,8 @@ impl HostDomain {
         memory.registrations(Backend::VERBS).view_of(&self.device).filter(|view| self.owns(view))
     }
 
-    /// The view of the memory on this device: the one in force, or a new registration of all of it.
+    /// The view of the memory on this device: the one in force, or a new registration of all of it. The one in force has the
+    /// [access](View::access) that it was registered with.
     ///
     /// Threads that come at once register at once; the first that is done stands, and the others' regions are deregistered.
     /// No lock is held meanwhile.
@@ -217,7 +218,7 @@ impl HostDomain {
         })?;
         let keyed = KeyedRange::new(range.base(), range.base(), range.len_bytes(), region.lkey(), region.rkey())
             .map_err(|_| self.refused(RegionRefused::Empty))?;
-        let guard = Arc::new(RegisteredRegion { region, device: self.device });
+        let guard = Arc::new(RegisteredRegion { region, device: self.device, access: self.access });
         // SAFETY: 1: the guard is the region with these keys, which was registered at its own addresses. 2: it holds the
         // memory's owner, as above.
         Ok(unsafe { View::new(keyed, guard) })
@@ -249,6 +250,7 @@ impl HostDomain {
 struct RegisteredRegion {
     region: MemoryRegion,
     device: DeviceName,
+    access: AccessFlags,
 }
 
 impl ViewGuard for RegisteredRegion {
@@ -258,5 +260,9 @@ impl ViewGuard for RegisteredRegion {
 
     fn protection_domain(&self) -> Option<&Arc<ProtectionDomain>> {
         Some(self.region.domain())
+    }
+
+    fn access(&self) -> Option<AccessFlags> {
+        Some(self.access)
     }
 }

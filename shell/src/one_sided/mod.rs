@@ -225,8 +225,8 @@ impl<const N: usize> Transfers<N> {
     ///
     /// # Errors
     /// Nothing was posted with [`TransferErrorKind::Refused`], [`NotStarted`](TransferErrorKind::NotStarted),
-    /// [`ForeignView`](TransferErrorKind::ForeignView), [`Post`](TransferErrorKind::Post),
-    /// [`NotConnected`](TransferErrorKind::NotConnected). With [`Broken`](TransferErrorKind::Broken) a part may have been: the
+    /// [`ForeignView`](TransferErrorKind::ForeignView), [`LocalAccess`](TransferErrorKind::LocalAccess),
+    /// [`Post`](TransferErrorKind::Post), [`NotConnected`](TransferErrorKind::NotConnected). With [`Broken`](TransferErrorKind::Broken) a part may have been: the
     /// queue pair is broken, the operation is over for the caller, and its memory is held until the queue pair is gone.
     pub fn write(&mut self, local: &View, remote: &RemoteView) -> Result<OperationId, TransferError> {
         self.start(Operation::Write, local, remote)
@@ -284,6 +284,7 @@ impl<const N: usize> Transfers<N> {
             return Err(self.failed(TransferErrorKind::NotConnected));
         }
         self.check_owner(local)?;
+        self.check_access(operation, local)?;
         let plan = Plan::new(operation, local.range(), remote, &self.limits);
         let plan = plan.map_err(|refused| self.failed(TransferErrorKind::Refused(refused)))?;
         let start = self.books.start(plan.parts());
@@ -319,6 +320,15 @@ impl<const N: usize> Transfers<N> {
             _ => local.device().as_str() == &*self.plumbing.device,
         };
         if ours { Ok(()) } else { Err(self.failed(TransferErrorKind::ForeignView)) }
+    }
+
+    /// That the view lets the own device do what the operation does to it.
+    fn check_access(&self, operation: Operation, local: &View) -> Result<(), TransferError> {
+        let needs = operation.local_access();
+        match local.access() {
+            Some(has) if !has.contains(needs) => Err(self.failed(TransferErrorKind::LocalAccess { needs, has })),
+            _ => Ok(()),
+        }
     }
 
     /// That this thread may post and poll.

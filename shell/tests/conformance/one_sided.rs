@@ -35,6 +35,7 @@ cases! {
     a_view_of_another_domain_is_refused_before_posting
     without_reads_agreed_on_they_are_refused_and_writes_go
     access_that_was_not_given_ends_the_operation_and_all_behind_it_once
+    what_the_local_view_does_not_permit_is_refused_before_posting
     a_withdrawn_view_cannot_be_reached
     as_many_as_may_be_in_flight_and_no_more
     above_the_largest_message_an_operation_is_split_and_ends_once
@@ -204,14 +205,24 @@ fn access_that_was_not_given_ends_the_operation_and_all_behind_it_once(world: &W
         assert!(matches!(refused.kind, TransferErrorKind::NotStarted(NotStarted::Broken { .. })), "{refused}");
         assert_eq!(content(&there), [4; 8]);
     }
-    // The own region does not let the own device write: what a read brings cannot land.
+}
+
+fn what_the_local_view_does_not_permit_is_refused_before_posting(world: &World) {
     let (mut a, b) = pair(world, &transfers_config());
     let (here, there) = (memory(&[3; 8]), memory(&[4; 8]));
+    // The own region does not let the own device write: what comes back could not land.
     let (local, lease) = (view(&a, &here, AccessFlags::empty()), published(&b, &there, ALL));
-    a.read(&local, lease.remote()).expect("posted");
-    let ends = finish(&mut a);
-    assert!(matches!(ends[..], [(_, Err(OperationError::Failed(_)))]), "{ends:?}");
-    assert_eq!(content(&here), [3; 8]);
+    let remote = lease.remote();
+    for refused in [a.read(&local, remote), a.fetch_add(&local, remote, 1), a.compare_swap(&local, remote, 4, 5)] {
+        let (needs, has) = (AccessFlags::LOCAL_WRITE, AccessFlags::empty());
+        let refused = refused.expect_err("nothing can land");
+        assert_eq!(refused.kind, TransferErrorKind::LocalAccess { needs, has });
+        assert!(refused.to_string().contains("LOCAL_WRITE"), "{refused}");
+    }
+    assert_eq!((a.pending().count(), content(&here), content(&there)), (0, vec![3; 8], vec![4; 8]));
+    let write = a.write(&local, remote).expect("its bytes may be read");
+    succeed(&mut a, write);
+    assert_eq!(content(&there), [3; 8]);
 }
 
 fn a_withdrawn_view_cannot_be_reached(world: &World) {
