@@ -101,7 +101,7 @@ impl<'memory> Registrations<'memory> {
     pub fn registered(&self, device: &str) -> Registered<'memory> {
         match self.view(device) {
             Some(view) => Registered::View(view),
-            None => self.not_registered(device),
+            None => not_registered(self.failures, self.backend, device),
         }
     }
 
@@ -176,14 +176,15 @@ impl<'memory> Registrations<'memory> {
     pub fn forget_failure(&self, device: &str) -> Option<Arc<RegistrationFailure>> {
         lock(self.failures.find(self.backend, device.as_bytes())?).take()
     }
+}
 
-    #[cold]
-    fn not_registered(&self, device: &str) -> Registered<'memory> {
-        let Some(failure) = self.failures.find(self.backend, device.as_bytes()) else { return Registered::Nothing };
-        match &*lock(failure) {
-            Some(failure) => Registered::Failed(Arc::clone(failure)),
-            None => Registered::Nothing,
-        }
+/// Of its own, and not of a `Registrations`, which is not put together then where there is a view.
+#[cold]
+fn not_registered<'memory>(failures: &'memory Failures, backend: Backend, device: &str) -> Registered<'memory> {
+    let Some(failure) = failures.find(backend, device.as_bytes()) else { return Registered::Nothing };
+    match &*lock(failure) {
+        Some(failure) => Registered::Failed(Arc::clone(failure)),
+        None => Registered::Nothing,
     }
 }
 

@@ -1,7 +1,7 @@
 //! A list that only grows: one slot for each backend and device, found without a lock.
 //!
 //! There are as many slots as the process has devices and kinds of registration: a few, so that a look at each beats a hash. What
-//! is looked at is a word of the device's name, and the words of a block of slots lie side by side.
+//! is looked at is the last word of the device's name, and those of a block of slots lie side by side.
 
 use std::array;
 use std::sync::OnceLock;
@@ -31,6 +31,7 @@ struct Block<T> {
 #[derive(Debug)]
 struct Slot<T> {
     backend: Backend,
+    ends: Ends,
     device: DeviceName,
     value: T,
 }
@@ -43,15 +44,18 @@ impl<T: Default> Slots<T> {
     /// The slot of that backend and device, if there is one. No lock, no allocation.
     #[inline]
     pub(super) fn find(&self, backend: Backend, device: &[u8]) -> Option<&T> {
-        let word = word(device);
+        let sought = Ends::of(device);
         let mut block = &self.first;
         loop {
-            for (known, slot) in block.words.iter().zip(&block.slots) {
-                if known.load(Ordering::Acquire) == word
-                    && let Some(slot) = slot.get()
-                    && slot.is_of_equal_word(backend, device)
+            let at = block.words.iter().position(|word| word.load(Ordering::Acquire) == sought.last);
+            if let Some(at) = at {
+                if let Some(slot) = block.slots.get(at)?.get()
+                    && slot.is_of(backend, &sought, device)
                 {
                     return Some(&slot.value);
+                }
+                if let Some(value) = block.find_after(at, backend, &sought, device) {
+                    return Some(value);
                 }
             }
             block = block.next.get()?;
@@ -60,14 +64,15 @@ impl<T: Default> Slots<T> {
 
     /// The slot of that backend and device, made if there is none.
     pub(super) fn find_or_add(&self, backend: Backend, device: &DeviceName) -> &T {
+        let ends = Ends::of(device.as_bytes());
         let mut block = &self.first;
         loop {
-            for (known, slot) in block.words.iter().zip(&block.slots) {
+            for (word, slot) in block.words.iter().zip(&block.slots) {
                 // Of two that find the end at once one adds, and the other looks on.
-                let slot = slot.get_or_init(|| Box::new(Slot { backend, device: *device, value: T::default() }));
+                let slot = slot.get_or_init(|| Box::new(Slot { backend, ends, device: *device, value: T::default() }));
                 if slot.backend == backend && slot.device == *device {
                     // Whoever added it may not have come so far.
-                    known.store(word(device.as_bytes()), Ordering::Release);
+                    word.store(ends.last, Ordering::Release);
                     return &slot.value;
                 }
             }
@@ -90,40 +95,56 @@ impl<T> Block<T> {
         let words = array::from_fn(|_| AtomicU64::new(0));
         Self { words, slots: array::from_fn(|_| OnceLock::new()), next: OnceLock::new() }
     }
+
+    /// The slot of that backend and device behind one of another with the same last word.
+    #[cold]
+    fn find_after(&self, at: usize, backend: Backend, sought: &Ends, device: &[u8]) -> Option<&T> {
+        let behind = self.words.iter().zip(&self.slots).skip(at + 1);
+        let alike = behind.filter(|(word, _)| word.load(Ordering::Acquire) == sought.last);
+        let mut slots = alike.filter_map(|(_, slot)| slot.get());
+        slots.find(|slot| slot.is_of(backend, sought, device)).map(|slot| &slot.value)
+    }
 }
 
 impl<T> Slot<T> {
-    /// Whether it is of that device, whose name has the same word.
     #[inline]
-    fn is_of_equal_word(&self, backend: Backend, device: &[u8]) -> bool {
-        let known = self.device.as_bytes();
-        if self.backend != backend || known.len() != device.len() {
-            return false;
-        }
-        match (known.first_chunk::<WORD_BYTES>(), device.first_chunk::<WORD_BYTES>()) {
-            // Start and word overlap, or meet: together they are all of it.
-            (Some(known), Some(start)) if device.len() <= 2 * WORD_BYTES => known == start,
-            (Some(_), Some(_)) => known == device,
-            _ => true,
-        }
+    fn is_of(&self, backend: Backend, ends: &Ends, device: &[u8]) -> bool {
+        self.backend == backend && self.ends == *ends && (ends.are_all() || self.device.as_bytes() == device)
     }
 }
 
-/// How long a name is at most, of which length and word tell all.
-const WORD_BYTES: usize = size_of::<u64>();
+/// Both ends of a name and its length: all of it, if it is no longer than two words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Ends {
+    /// The last word, which is where names of one machine differ; 0 for the empty name only, since none has a NUL.
+    last: u64,
+    /// The first word; 0 where there are fewer bytes than that, since the last has them all.
+    first: u64,
+    len: usize,
+}
 
-/// The last bytes of a name, which is where names of one machine differ. Equal only for equal names if they are equally long and
-/// have no more bytes than a word; 0 only for the empty one, since no name has a NUL.
-#[inline]
-fn word(name: &[u8]) -> u64 {
-    if let Some(last) = name.last_chunk() {
-        return u64::from_le_bytes(*last);
+impl Ends {
+    const WORD_BYTES: usize = size_of::<u64>();
+
+    #[inline]
+    fn of(name: &[u8]) -> Self {
+        let len = name.len();
+        if let (Some(first), Some(last)) = (name.first_chunk(), name.last_chunk()) {
+            return Self { last: u64::from_le_bytes(*last), first: u64::from_le_bytes(*first), len };
+        }
+        if let (Some(first), Some(last)) = (name.first_chunk(), name.last_chunk()) {
+            // Halves, which overlap where there are fewer than 8 bytes.
+            let last = u64::from(u32::from_le_bytes(*first)) << 32 | u64::from(u32::from_le_bytes(*last));
+            return Self { last, first: 0, len };
+        }
+        Self { last: name.iter().fold(0, |word, byte| word << 8 | u64::from(*byte)), first: 0, len }
     }
-    if let (Some(first), Some(last)) = (name.first_chunk(), name.last_chunk()) {
-        // They overlap in what is shorter than 8 bytes.
-        return u64::from(u32::from_le_bytes(*first)) << 32 | u64::from(u32::from_le_bytes(*last));
+
+    /// Whether they leave nothing out: they overlap, or meet.
+    #[inline]
+    const fn are_all(&self) -> bool {
+        self.len <= 2 * Self::WORD_BYTES
     }
-    name.iter().fold(0, |word, byte| word << 8 | u64::from(*byte))
 }
 
 impl<T> Drop for Slots<T> {
@@ -255,14 +276,22 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn length_and_word_tell_all_of_a_short_name(
-            (one, other) in (1usize..=WORD_BYTES).prop_flat_map(|len| {
-                let name = || proptest::collection::vec(proptest::sample::select(vec![b'0', b'1', b'a', 0x7e]), len);
-                (name(), name())
+        fn ends_tell_all_of_a_name_that_is_no_longer_than_both(
+            (one, other) in (1usize..=2 * Ends::WORD_BYTES).prop_flat_map(|len| {
+                let name = || proptest::collection::vec(proptest::sample::select(vec![b'0', b'1', 0x7e]), len);
+                (name(), name(), proptest::sample::select(vec![false, true]))
+            }).prop_map(|(one, other, alike)| {
+                // Of long names few are alike but for one byte.
+                let mut near = one.clone();
+                let at = other.iter().map(|byte| usize::from(*byte)).sum::<usize>() % one.len();
+                near[at] = other[at];
+                (one, if alike { near } else { other })
             }),
         ) {
-            proptest::prop_assert_eq!(word(&one) == word(&other), one == other);
-            proptest::prop_assert_ne!(word(&one), 0);
+            let (ends_of_one, ends_of_other) = (Ends::of(&one), Ends::of(&other));
+            proptest::prop_assert!(ends_of_one.are_all());
+            proptest::prop_assert_eq!(ends_of_one == ends_of_other, one == other);
+            proptest::prop_assert_ne!(ends_of_one.last, 0);
         }
     }
 }
