@@ -5,7 +5,6 @@
 
 use bareverbs_core::link::Fault;
 use bareverbs_core::one_sided::{Accepted, Arrival, Books, OperationId};
-use bareverbs_core::verbs::Wc;
 use bareverbs_core::verbs::inline_calls::PostError;
 
 use crate::errno;
@@ -63,11 +62,10 @@ impl<const N: usize> Transfers<N> {
         self.heed_events();
         let mut events = 0;
         let mut arrived = 0;
-        let Self { plumbing, books, held, .. } = self;
+        let Self { plumbing, books, held, room, .. } = self;
         let Some(queue) = &mut plumbing.queue else { return Err(self.failed(TransferErrorKind::NotConnected)) };
-        let mut room = [Wc::default(); 16];
         let batch = Batch(books);
-        match queue.poll_here(&mut room) {
+        match queue.poll_here(room) {
             Err(error) => batch.0.break_with(Fault::Poll(error)),
             Ok(completions) => {
                 for completion in completions {

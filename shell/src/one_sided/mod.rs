@@ -46,7 +46,7 @@ use bareverbs_core::link::{Direction, Fault};
 use bareverbs_core::one_sided::{Books, Limits, Operation, OperationId, Plan};
 use bareverbs_core::verbs::device::AtomicCap;
 use bareverbs_core::verbs::inline_calls::QueuePairCalls;
-use bareverbs_core::verbs::{AccessFlags, DeviceAttr};
+use bareverbs_core::verbs::{AccessFlags, DeviceAttr, Wc};
 use bareverbs_core::view::RemoteView;
 
 pub use completing::{Ended, Event};
@@ -65,6 +65,9 @@ use crate::objects::queue_pair::MARKER_SLOTS;
 use crate::objects::report::{DropFailure, report};
 use crate::objects::{CompletionChannel, CompletionQueue, DeviceContext, ProtectionDomain, QueuePair, drain};
 use held::Held;
+
+/// Completions that a poll takes at most.
+const POLL_AT_ONCE: usize = 16;
 
 /// Most reads that a hello can say.
 const MOST_READS: u8 = bareverbs_core::connect::hello::MOST_RD_ATOMIC;
@@ -101,6 +104,8 @@ const MOST_READS: u8 = bareverbs_core::connect::hello::MOST_RD_ATOMIC;
 pub struct Transfers<const N: usize> {
     calls: QueuePairCalls,
     books: Books<N>,
+    /// Where a poll puts completions: not cleared for each, which would cost an empty one more than all the rest.
+    room: [Wc; POLL_AT_ONCE],
     held: Arc<Held>,
     plumbing: Plumbing,
     config: TransfersConfig,
@@ -206,6 +211,7 @@ impl<const N: usize> Transfers<N> {
         Ok(Self {
             calls,
             books,
+            room: [Wc::default(); POLL_AT_ONCE],
             held,
             plumbing,
             config,
