@@ -204,6 +204,13 @@ impl<const N: usize> Books<N> {
         }
     }
 
+    /// The queue pair is gone, and what it had outstanding with it: nobody is told of that any more, and nothing is started.
+    pub fn queue_pair_gone(&mut self) {
+        self.break_with(Fault::Abandoned);
+        self.operations.forget_all();
+        self.receives.forget_all();
+    }
+
     /// Why it is broken, if it is.
     pub const fn cause(&self) -> Option<Fault> {
         self.cause

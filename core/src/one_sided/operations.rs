@@ -189,6 +189,13 @@ impl<const N: usize> Operations<N> {
         }
     }
 
+    /// None of them is in flight any more, and nobody is told.
+    pub(super) const fn forget_all(&mut self) {
+        self.live = 0;
+        self.untold = 0;
+        self.slots_used = 0;
+    }
+
     /// Those that the caller waits for, oldest first.
     pub(super) fn waited_for(&self) -> impl Iterator<Item = OperationId> {
         let all = (0..self.live).filter_map(|nth| self.ring.get(self.place(nth)));

@@ -114,6 +114,9 @@ impl<const N: usize> Transfers<N> {
     /// # Errors
     /// As [`wait`](Self::wait).
     pub fn wait_for_all(&mut self, wait: &Wait<'_>, mut on: impl FnMut(Event)) -> Result<usize, TransferError> {
+        if self.stage == Stage::Failed {
+            return Err(self.failed(TransferErrorKind::NotConnected));
+        }
         let mut waiting = wait.begin();
         let mut events = 0;
         while self.books.untold() > 0 {

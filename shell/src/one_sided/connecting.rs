@@ -53,14 +53,16 @@ impl<const N: usize> Transfers<N> {
         connected
     }
 
-    /// Ends it for good: the queue pair is destroyed, views in use are given back, and every later call says that it is not
-    /// connected. What else there is goes when this value is closed or dropped.
+    /// Ends it for good: the queue pair is destroyed, operations end with it without a word, views in use are given back, and
+    /// every later call says that it is not connected. What else there is goes when this value is closed or dropped.
     pub fn abandon(&mut self) {
         // First, so that nothing is called on the queue pair from here on.
         self.stage = Stage::Failed;
         self.plumbing.abandon_queue_pair();
-        // Where it could not be destroyed, or not by this process, views stay in use; the teardown tells of that.
+        // Where it could not be destroyed, or not by this process, operations stay outstanding and views in use; the teardown
+        // tells of that.
         if self.plumbing.is_abandoned() {
+            self.books.queue_pair_gone();
             self.held.give_back_all();
         }
     }

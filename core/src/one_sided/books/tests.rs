@@ -171,6 +171,23 @@ fn first_of<const N: usize>(books: &Books<N>) -> u64 {
     books.next_receive().expect("a number") - 2
 }
 
+#[test]
+fn with_the_queue_pair_all_that_was_outstanding_is_gone_and_nothing_is_started() {
+    let mut books = books::<4>(9);
+    let (ended, _) = begin(&mut books, 3);
+    let receive = books.next_receive().expect("a number");
+    books.receive_posted();
+    books.queue_pair_gone();
+    assert_eq!((books.in_flight(), books.untold(), books.receives(), books.pending().count()), (0, 0, 0, 0));
+    let cause = Fault::Abandoned;
+    assert_eq!((books.tell_next(), books.start(1)), (None, Err(NotStarted::Broken { cause })));
+    // Its completions can still be polled, and end nothing.
+    for late in [ended.raw(), ended.raw() + 2, receive] {
+        assert_eq!(succeeds(&mut books, late), Accepted::Quiet);
+    }
+    assert_eq!((books.cause(), books.in_flight(), books.receives()), (Some(cause), 0, 0));
+}
+
 /// The books as a list of requests, each with its operation.
 #[derive(Default)]
 struct Twin {

@@ -1,5 +1,6 @@
 //! Queue pairs for one-sided operations on the software fabric: what needs its record, its plan of failures, or its exchange.
 
+mod abandoned;
 mod faults;
 mod late;
 mod meeting;
