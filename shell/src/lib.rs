@@ -22,7 +22,6 @@
 //! Every error is a typed enum, names call, device and errno, and turns into an `anyhow::Error` by itself. What a drop
 //! could not do goes to the hook of [`objects::report::set_drop_hook`].
 
-mod connecting;
 pub mod endpoint;
 pub mod errno;
 pub mod error;

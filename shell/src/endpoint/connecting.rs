@@ -6,7 +6,7 @@ use bareverbs_core::connect::{Agreement, CreditMode, Destination, Hello};
 use bareverbs_core::link::Carrier;
 use bareverbs_core::verbs::Mtu;
 
-use crate::connecting::Local;
+use crate::endpoint::local::Local;
 use crate::endpoint::{Endpoint, Stage, error};
 use crate::errno;
 use crate::error::Error;

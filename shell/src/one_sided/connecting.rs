@@ -9,7 +9,7 @@ use bareverbs_core::connect::{Agreement, CreditMode, Destination, Hello};
 use bareverbs_core::link::{CarrierKind, Checksum};
 use bareverbs_core::verbs::Mtu;
 
-use crate::connecting::Local;
+use crate::endpoint::local::Local;
 use crate::endpoint::random_bits;
 use crate::errno;
 use crate::error::Error;

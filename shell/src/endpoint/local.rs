@@ -1,4 +1,4 @@
-//! The moves of a queue pair from INIT to RTS, the same for every kind of end.
+//! What an end is known by, and its moves from INIT to RTS: the same for every kind of end.
 //!
 //! The rules this file protects: **a GID that changed since it was published is never used by its old index**, and receives are
 //! posted between RTR and RTS, so that the other end's first request finds one.
