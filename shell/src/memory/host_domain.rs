@@ -30,6 +30,7 @@ use super::failure::RegistrationFailure;
 use super::local_memory::LocalMemory;
 use super::location::Location;
 use super::registrations::Registered;
+use super::slots::Ends;
 use super::view::{View, ViewGuard};
 use crate::error::Error;
 use crate::objects::{MemoryRegion, ProtectionDomain};
@@ -42,6 +43,8 @@ use crate::objects::{MemoryRegion, ProtectionDomain};
 pub struct HostDomain {
     domain: Arc<ProtectionDomain>,
     device: DeviceName,
+    /// The name's, which every hit compares.
+    ends: Ends,
     rules: RegionRules,
     access: AccessFlags,
 }
@@ -126,7 +129,8 @@ impl HostDomain {
                 Err(error) => return Err(error),
             }
         };
-        Ok(Self { domain: Arc::clone(domain), device, rules, access: Self::ACCESS })
+        let ends = Ends::of(device.as_bytes());
+        Ok(Self { domain: Arc::clone(domain), device, ends, rules, access: Self::ACCESS })
     }
 
     /// Registers with this access instead. Optional bits ([`AccessFlags::OPTIONAL_RANGE`]: relaxed ordering) go by
@@ -155,7 +159,7 @@ impl HostDomain {
     /// For data paths that hold the memory while they post.
     #[inline]
     pub fn registered<'memory>(&self, memory: &'memory LocalMemory) -> Option<&'memory View> {
-        memory.registrations(Backend::VERBS).view_of(&self.device).filter(|view| self.owns(view))
+        memory.registrations(Backend::VERBS).view_of(&self.device, &self.ends).filter(|view| self.owns(view))
     }
 
     /// The view of the memory on this device: the one in force, or a new registration of all of it. The one in force has the

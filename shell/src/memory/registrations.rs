@@ -12,7 +12,7 @@ use bareverbs_core::view::DeviceName;
 
 use super::backend::Backend;
 use super::failure::RegistrationFailure;
-use super::slots::Slots;
+use super::slots::{Ends, Slots};
 use super::view::View;
 
 /// Views in force. Once there, a view stays as long as this does.
@@ -111,10 +111,10 @@ impl<'memory> Registrations<'memory> {
         self.views.find(self.backend, device.as_bytes())?.get()
     }
 
-    /// The same of a name that is one.
+    /// The same of a name whose ends are known.
     #[inline]
-    pub(super) fn view_of(&self, device: &DeviceName) -> Option<&'memory View> {
-        self.views.find(self.backend, device.as_bytes())?.get()
+    pub(super) fn view_of(&self, device: &DeviceName, ends: &Ends) -> Option<&'memory View> {
+        self.views.find_by(self.backend, ends, device.as_bytes())?.get()
     }
 
     /// All views in force, in the order in which their devices became known.

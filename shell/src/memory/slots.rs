@@ -44,19 +44,22 @@ impl<T: Default> Slots<T> {
     /// The slot of that backend and device, if there is one. No lock, no allocation.
     #[inline]
     pub(super) fn find(&self, backend: Backend, device: &[u8]) -> Option<&T> {
-        let sought = Ends::of(device);
+        self.find_by(backend, &Ends::of(device), device)
+    }
+
+    /// The same where the name's ends are known.
+    #[inline]
+    pub(super) fn find_by(&self, backend: Backend, ends: &Ends, device: &[u8]) -> Option<&T> {
         let mut block = &self.first;
         loop {
-            let at = block.words.iter().position(|word| word.load(Ordering::Acquire) == sought.last);
-            if let Some(at) = at {
+            let mut from = 0;
+            while let Some(at) = block.position(ends.last, from) {
                 if let Some(slot) = block.slots.get(at)?.get()
-                    && slot.is_of(backend, &sought, device)
+                    && slot.is_of(backend, ends, device)
                 {
                     return Some(&slot.value);
                 }
-                if let Some(value) = block.find_after(at, backend, &sought, device) {
-                    return Some(value);
-                }
+                from = at + 1;
             }
             block = block.next.get()?;
         }
@@ -96,13 +99,10 @@ impl<T> Block<T> {
         Self { words, slots: array::from_fn(|_| OnceLock::new()), next: OnceLock::new() }
     }
 
-    /// The slot of that backend and device behind one of another with the same last word.
-    #[cold]
-    fn find_after(&self, at: usize, backend: Backend, sought: &Ends, device: &[u8]) -> Option<&T> {
-        let behind = self.words.iter().zip(&self.slots).skip(at + 1);
-        let alike = behind.filter(|(word, _)| word.load(Ordering::Acquire) == sought.last);
-        let mut slots = alike.filter_map(|(_, slot)| slot.get());
-        slots.find(|slot| slot.is_of(backend, sought, device)).map(|slot| &slot.value)
+    /// Where that word is, at `from` or later.
+    #[inline]
+    fn position(&self, word: u64, from: usize) -> Option<usize> {
+        (from..BLOCK).find(|at| self.words.get(*at).is_some_and(|known| known.load(Ordering::Acquire) == word))
     }
 }
 
@@ -115,7 +115,7 @@ impl<T> Slot<T> {
 
 /// Both ends of a name and its length: all of it, if it is no longer than two words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Ends {
+pub(super) struct Ends {
     /// The last word, which is where names of one machine differ; 0 for the empty name only, since none has a NUL.
     last: u64,
     /// The first word; 0 where there are fewer bytes than that, since the last has them all.
@@ -127,7 +127,7 @@ impl Ends {
     const WORD_BYTES: usize = size_of::<u64>();
 
     #[inline]
-    fn of(name: &[u8]) -> Self {
+    pub(super) fn of(name: &[u8]) -> Self {
         let len = name.len();
         if let (Some(first), Some(last)) = (name.first_chunk(), name.last_chunk()) {
             return Self { last: u64::from_le_bytes(*last), first: u64::from_le_bytes(*first), len };
