@@ -11,9 +11,9 @@ use crate::link::{CarrierError, Fault};
 use crate::one_sided::arrivals::{Arrival, Posted};
 use crate::one_sided::numbers::Numbers;
 use crate::one_sided::operations::{Matched, NoPlace, OperationId, Operations, Start, Status};
-use crate::verbs::WcOpcode;
 use crate::verbs::completion::{FailedCompletion, Wc};
 use crate::verbs::inline_calls::{Completion, QueueId};
+use crate::verbs::{WcOpcode, WcStatus};
 
 /// Why no operation was started. Nothing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -196,11 +196,23 @@ impl<const N: usize> Books<N> {
         Accepted::Quiet
     }
 
-    /// Breaks, for what completions do not tell. The first cause stays.
+    /// Breaks, for what completions do not tell. The first cause stays; but a flushed receive tells only that there is one.
     #[cold]
     pub fn break_with(&mut self, fault: Fault) {
-        if self.cause.is_none() {
-            self.cause = Some(fault);
+        match self.cause {
+            None => self.cause = Some(fault),
+            Some(first) if is_flush(first) && !is_flush(fault) => self.cause = Some(fault),
+            Some(_) => {}
+        }
+    }
+
+    /// Whether it is broken and nothing of what was outstanding has still to be told by its own completion: [`tell_next`](Self::tell_next)
+    /// tells the rest. Where a receive was flushed and no more is known, the operation that failed has yet to
+    /// say so, and each behind it is flushed too.
+    pub const fn is_over(&self) -> bool {
+        match self.cause {
+            None => false,
+            Some(cause) => self.untold() == 0 || !is_flush(cause),
         }
     }
 
@@ -216,10 +228,11 @@ impl<const N: usize> Books<N> {
         self.cause
     }
 
-    /// The oldest operation that nobody was told the end of, which the caller now tells: for books that are broken, since no
-    /// completion needs to come any more. Its place is free only when its requests have completed, or never.
+    /// The oldest operation that nobody was told the end of, which the caller now tells: for books that are
+    /// [over](Self::is_over), since no completion needs to come any more. Its place is free only when its requests have completed,
+    /// or never.
     pub fn tell_next(&mut self) -> Option<OperationId> {
-        if self.cause.is_some() { self.operations.tell_next() } else { None }
+        if self.is_over() { self.operations.tell_next() } else { None }
     }
 
     /// The caller was told otherwise that this operation, the latest, is over.
@@ -245,6 +258,16 @@ impl<const N: usize> Books<N> {
     /// The operations whose end was not told, oldest first.
     pub fn pending(&self) -> impl Iterator<Item = OperationId> {
         self.operations.waited_for()
+    }
+}
+
+/// Whether it is a receive that was flushed: of what was wrong it says nothing.
+const fn is_flush(cause: Fault) -> bool {
+    match cause {
+        Fault::Failed(FailedCompletion { wr_id, status: WcStatus::WR_FLUSH_ERR, .. }) => {
+            matches!(WorkId::from_raw(wr_id).direction(), Direction::Receive)
+        }
+        _ => false,
     }
 }
 

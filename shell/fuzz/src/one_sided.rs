@@ -101,6 +101,8 @@ impl Judge {
         assert_eq!((self.books.in_flight(), self.books.untold()), (in_flight.len(), waited_for.len()));
         assert_eq!(self.books.pending().collect::<Vec<_>>(), waited_for);
         assert_eq!(self.books.receives() as usize, self.receives.len());
+        let is_over = self.cause.is_some() && (waited_for.is_empty() || !self.is_flushed_only());
+        assert_eq!(self.books.is_over(), is_over);
     }
 
     fn free(&self) -> u32 {
@@ -139,7 +141,7 @@ impl Judge {
         if parts == 5 {
             // As where nobody knows what of it was accepted: told of by the post's error.
             self.books.break_with(Fault::Abandoned);
-            self.cause.get_or_insert(Fault::Abandoned);
+            self.breaks_with(Fault::Abandoned);
             self.books.told(operation);
             self.told.push(operation);
         }
@@ -182,7 +184,7 @@ impl Judge {
         let odd = reader.byte();
         let mut wc = Wc { wr_id, qp_num: QP_NUM, imm_data: Be32::new(7), ..Wc::default() };
         if odd & 1 != 0 {
-            wc.status = WcStatus(reader.u32() & 0xff);
+            wc.status = if odd & 16 != 0 { WcStatus::WR_FLUSH_ERR } else { WcStatus(reader.u32() & 0xff) };
         }
         wc.opcode = if odd & 2 != 0 { WcOpcode(reader.u32()) } else { WcOpcode::RECV_RDMA_WITH_IMM };
         wc.wc_flags = if odd & 4 != 0 { WcFlags::from_bits_retain(reader.u32()) } else { WcFlags::WITH_IMM };
@@ -233,7 +235,7 @@ impl Judge {
             self.parts.pop_front();
         }
         if let Some(failure) = failure {
-            self.cause.get_or_insert(Fault::Failed(failure));
+            self.breaks_with(Fault::Failed(failure));
         }
         let tell = !self.told.contains(&operation) && (is_last || failure.is_some());
         if tell {
@@ -266,28 +268,49 @@ impl Judge {
         Accepted::Arrived(Arrival { immediate: wc.imm_data.get(), len_bytes: wc.byte_len })
     }
 
+    /// The first stays, unless it is of a flushed receive, which says nothing of what was wrong.
+    fn breaks_with(&mut self, fault: Fault) {
+        if self.cause.is_none() || self.is_flushed_only() && !is_flush(&fault) {
+            self.cause = Some(fault);
+        }
+    }
+
+    fn is_flushed_only(&self) -> bool {
+        self.cause.as_ref().is_some_and(is_flush)
+    }
+
     fn breaks(&mut self, fault: Fault) -> Accepted {
-        self.cause.get_or_insert(fault);
+        self.breaks_with(fault);
         Accepted::Quiet
     }
 
     fn tell_next(&mut self) {
         let next = self.parts.iter().map(|(operation, _)| *operation).find(|live| !self.told.contains(live));
-        let next = next.filter(|_| self.cause.is_some());
+        let next = next.filter(|_| self.cause.is_some() && !self.is_flushed_only());
         assert_eq!(self.books.tell_next(), next);
         self.told.extend(next);
     }
 
     fn break_books(&mut self) {
         self.books.break_with(Fault::Abandoned);
-        self.cause.get_or_insert(Fault::Abandoned);
+        self.breaks_with(Fault::Abandoned);
     }
 
     fn queue_pair_gone(&mut self) {
         self.books.queue_pair_gone();
-        self.cause.get_or_insert(Fault::Abandoned);
+        self.breaks_with(Fault::Abandoned);
         self.past.extend(self.requests.drain(..).map(|request| request.wr_id));
         self.past.extend(self.receives.drain(..));
         self.parts.clear();
+    }
+}
+
+fn is_flush(fault: &Fault) -> bool {
+    match fault {
+        Fault::Failed(failure) => {
+            failure.status == WcStatus::WR_FLUSH_ERR
+                && WorkId::from_raw(failure.wr_id).direction() == Direction::Receive
+        }
+        _ => false,
     }
 }

@@ -95,7 +95,7 @@ impl<const N: usize> Transfers<N> {
         self.replace_receives(arrived);
         events += self.tell_the_rest(&mut on);
         match self.books.cause() {
-            Some(cause) if events == 0 => Err(self.failed(TransferErrorKind::Broken { cause })),
+            Some(cause) if events == 0 && self.books.is_over() => Err(self.failed(TransferErrorKind::Broken { cause })),
             _ => Ok(events),
         }
     }
@@ -142,7 +142,7 @@ impl<const N: usize> Transfers<N> {
                 }
                 0 => {
                     self.take_events()?;
-                    if self.books.cause().is_some() {
+                    if self.books.is_over() {
                         continue;
                     }
                     let left = waiting.left().map_err(|ended| self.ended(ended))?;
@@ -202,7 +202,7 @@ impl<const N: usize> Transfers<N> {
         if let WaitEnded::Deadline { .. } = ended {
             self.take_events()?;
         }
-        if self.books.cause().is_some() { Ok(()) } else { Err(self.ended(ended)) }
+        if self.books.is_over() { Ok(()) } else { Err(self.ended(ended)) }
     }
 
     /// Breaks if a fatal event concerns it. One look at a counter when there was none.

@@ -263,3 +263,34 @@ fn a_completion_event_that_names_no_queue_is_an_error() {
     soft.clear_plan();
     assert_eq!(calls_of(&soft.record(), "ibv_destroy_cq"), 0);
 }
+
+#[test]
+fn what_goes_wrong_with_a_device_ends_in_every_handle_released_once() {
+    let data_path = ["ibv_post_send", "ibv_post_recv", "ibv_poll_cq", "ibv_modify_qp"];
+    let refuse = |soft: &SoftFabric, errno| {
+        for symbol in data_path {
+            soft.fail_from(symbol, 1, Answer::returned(errno));
+        }
+    };
+    for waking in WAKINGS {
+        let failures: [&dyn Fn(&SoftFabric); 3] =
+            [&|soft| soft.device_fatal("soft0"), &|soft| refuse(soft, libc::EIO), &|soft| refuse(soft, libc::ENODEV)];
+        for (nth, fail) in failures.into_iter().enumerate() {
+            let soft = fabric(Mode::Prompt);
+            let context = open(&soft);
+            let (mut a, b) = pair(&context, waking);
+            let (here, there) = (memory(&pattern(8, 1)), memory(&[0; 8]));
+            let (local, lease) = (view(&a, &here, ALL), published(&b, &there, ALL));
+            let weak = here.downgrade().expect("owned bytes have a weak form");
+            a.write(&local, lease.remote()).expect("posted");
+            fail(&soft);
+            a.write(&local, lease.remote()).expect_err("the device has failed");
+            drop((here, local));
+            assert!(weak.upgrade().is_ok(), "nobody has said that it is done");
+            let told = a.close().expect("whatever can be destroyed is");
+            assert!(told.failure().is_none() && weak.upgrade().is_err(), "{told:?}");
+            drop((b, lease, there, context));
+            assert_eq!((soft.live(), soft.misuse()), (LiveCounts::default(), Vec::new()), "{waking:?}, failure {nth}");
+        }
+    }
+}
