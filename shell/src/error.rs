@@ -98,6 +98,9 @@ impl fmt::Display for CallError {
 
 impl std::error::Error for CallError {}
 
+/// The kernel's own number for "not supported", which has no name outside of it and which some drivers let out.
+const ENOTSUPP: i32 = 524;
+
 impl CallError {
     /// A failure with nothing known but the call, the device and the number.
     pub fn new(call: &'static str, device: &Arc<str>, errno: Option<Errno>) -> Self {
@@ -108,11 +111,22 @@ impl CallError {
         Self { doing: Some(doing), ..self }
     }
 
+    /// Whether it says that device, driver or kernel cannot do this at all, whatever the arguments.
+    ///
+    /// Errno 22 is about the arguments, and no such answer.
+    pub fn is_unsupported(&self) -> bool {
+        let numbers = [libc::EOPNOTSUPP, libc::EPROTONOSUPPORT, ENOTSUPP, libc::ENOSYS];
+        self.errno.is_some_and(|errno| numbers.contains(&errno.0))
+    }
+
     fn remedy(&self) -> Option<String> {
         let errno = self.errno?;
         match (self.call, errno.0) {
             ("ibv_create_qp", libc::EBUSY) => {
                 Some("the device has no queue pair left; Apple's devices have 10; waiting does not help".into())
+            }
+            ("ibv_reg_dmabuf_mr", libc::EOPNOTSUPP | libc::EPROTONOSUPPORT | ENOTSUPP | libc::ENOSYS) => {
+                Some("device, driver or kernel takes no dma-buf".into())
             }
             ("ibv_reg_mr" | "ibv_reg_mr_iova2", libc::ENOMEM) => Some(format!(
                 "out of regions, which are 100 on Apple's devices, or above the locked-memory limit, now {}; \
@@ -152,6 +166,13 @@ pub enum Error {
         symbol: &'static str,
         /// The library.
         library: Arc<str>,
+    },
+    /// A dma-buf could not be registered, and then not the plain range either.
+    NeitherRegistration {
+        /// Why not the dma-buf.
+        dma_buf: Box<Self>,
+        /// Why not the range that it was exported from.
+        plain: Box<Self>,
     },
     /// The provider lacks an inline operation.
     MissingSlot {
@@ -263,6 +284,7 @@ impl fmt::Display for Error {
             }
             Self::Call(error) => error.fmt(f),
             Self::Unsupported { symbol, library } => write!(f, "{library} has no {symbol}: a newer library is needed"),
+            Self::NeitherRegistration { dma_buf, plain } => write!(f, "{dma_buf}; and as a plain range: {plain}"),
             Self::MissingSlot { device, slot } => write!(f, "device {device}: {slot}"),
             Self::Layout { device, field, expected, got } => write!(
                 f,
@@ -302,6 +324,17 @@ impl fmt::Display for Error {
 
 // Its text is whole by itself, and its parts can be matched on: a source would be told twice by who prints the chain.
 impl std::error::Error for Error {}
+
+impl Error {
+    /// Whether library, device, driver or kernel cannot do this at all, whatever the arguments.
+    pub fn is_unsupported(&self) -> bool {
+        match self {
+            Self::Unsupported { .. } => true,
+            Self::Call(call) => call.is_unsupported(),
+            _ => false,
+        }
+    }
+}
 
 impl From<LoadError> for Error {
     fn from(error: LoadError) -> Self {

@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::objects::device::{DeviceContext, DeviceEntry, list_devices};
 use crate::objects::fork;
 use crate::soft::{SoftConfig, SoftFabric};
-use crate::symbols::{Symbols, system};
+use crate::symbols::{Mlx5Symbols, Symbols, mlx5_system, system};
 
 /// What kind of fabric it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -29,6 +29,16 @@ impl fmt::Display for FabricKind {
     }
 }
 
+/// Where the mlx5 provider beside a table comes from.
+#[derive(Clone, Debug)]
+enum Mlx5 {
+    /// There is none.
+    None,
+    /// The system's, loaded when it is asked for.
+    System,
+    Given(Arc<Mlx5Symbols>),
+}
+
 /// Where endpoints are opened.
 ///
 /// ```
@@ -42,6 +52,7 @@ impl fmt::Display for FabricKind {
 #[derive(Clone, Debug)]
 pub struct Fabric {
     symbols: Arc<Symbols>,
+    mlx5: Mlx5,
     kind: FabricKind,
     reason: String,
 }
@@ -53,7 +64,7 @@ impl Fabric {
     /// [`Error::Load`] if it cannot be loaded. That there is no device shows when one is listed or opened.
     pub fn system() -> Result<Self, Error> {
         let symbols = system::load()?;
-        Ok(Self { symbols, kind: FabricKind::System, reason: "asked for".into() })
+        Ok(Self { mlx5: Mlx5::System, ..Self::with_symbols(symbols, FabricKind::System) })
     }
 
     /// The software fabric, with one device, `soft0`.
@@ -62,7 +73,12 @@ impl Fabric {
     /// [`Error::Soft`] if the process has too many of them.
     pub fn soft() -> Result<Self, Error> {
         let fabric = SoftFabric::new(SoftConfig::default()).map_err(|error| Error::Soft(error.to_string()))?;
-        Ok(Self::with_symbols(fabric.symbols(), FabricKind::Soft))
+        Ok(Self::of_soft(&fabric))
+    }
+
+    /// A software fabric of one's own configuration, with its mlx5 provider.
+    pub fn of_soft(fabric: &SoftFabric) -> Self {
+        Self::with_symbols(fabric.symbols(), FabricKind::Soft).with_mlx5(fabric.mlx5_symbols())
     }
 
     /// The system's library when it has a device with an active port, else the software fabric. [`reason`](Self::reason)
@@ -81,9 +97,30 @@ impl Fabric {
         Ok(Self { reason: why_not, ..Self::soft()? })
     }
 
-    /// A fabric over a table of entry points: a [`SoftFabric`] of one's own configuration, or a wrapped library.
+    /// A fabric over a table of entry points: a [`SoftFabric`]'s, or a wrapped library. It has no mlx5 provider unless
+    /// [one is given](Self::with_mlx5).
     pub fn with_symbols(symbols: Arc<Symbols>, kind: FabricKind) -> Self {
-        Self { symbols, kind, reason: "asked for".into() }
+        Self { symbols, mlx5: Mlx5::None, kind, reason: "asked for".into() }
+    }
+
+    /// With this provider of mlx5's own calls beside the table.
+    #[must_use]
+    pub fn with_mlx5(self, mlx5: Arc<Mlx5Symbols>) -> Self {
+        Self { mlx5: Mlx5::Given(mlx5), ..self }
+    }
+
+    /// The mlx5 provider's own calls, where there are any that go with this fabric's library. The system's is loaded at the
+    /// first asking; [`mlx5_system::load`] tells why it is not there.
+    ///
+    /// That there is a provider does not say that a device is one of its own: [`Binder::new`](crate::segments::Binder::new)
+    /// asks that.
+    pub fn mlx5(&self) -> Option<Arc<Mlx5Symbols>> {
+        let found = match &self.mlx5 {
+            Mlx5::None => None,
+            Mlx5::System => mlx5_system::load().ok(),
+            Mlx5::Given(given) => Some(Arc::clone(given)),
+        };
+        found.filter(|mlx5| mlx5.goes_with(&self.symbols))
     }
 
     /// The kind that was picked.

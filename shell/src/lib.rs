@@ -22,6 +22,7 @@
 //! Every error is a typed enum, names call, device and errno, and turns into an `anyhow::Error` by itself. What a drop
 //! could not do goes to the hook of [`objects::report::set_drop_hook`].
 
+pub mod cuda;
 pub mod endpoint;
 pub mod errno;
 pub mod error;
@@ -30,6 +31,7 @@ pub mod fabric;
 pub mod memory;
 pub mod objects;
 pub mod one_sided;
+pub mod segments;
 pub mod soft;
 pub mod symbols;
 pub mod wait;

@@ -47,6 +47,9 @@ pub struct CapReports {
 pub struct EntryCap(NonZeroU16);
 
 impl EntryCap {
+    /// The highest: all that a key can be made with.
+    pub const MAX: Self = Self(NonZeroU16::new(MAX_KEY_ENTRIES).unwrap());
+
     /// A cap that is known already.
     ///
     /// # Errors

@@ -23,7 +23,7 @@ use crate::objects::gid::{self, GidInfo};
 use crate::objects::handle::{Handle, Object, Origin};
 use crate::objects::port::{self, PortInfo};
 use crate::objects::status;
-use crate::symbols::Symbols;
+use crate::symbols::{Mlx5Symbols, Symbols};
 
 /// A device of a list, and what it says of itself.
 #[derive(Clone, Debug)]
@@ -263,6 +263,17 @@ impl DeviceContext {
     pub fn attributes(&self) -> Result<DeviceAttrEx, Error> {
         self.check_use()?;
         extended::device_attributes(self)
+    }
+
+    /// Whether an mlx5 provider takes the device for its own, which is not yet that keys can be made on it. The provider must
+    /// go with the library that opened the device.
+    #[doc(alias = "mlx5dv_is_supported")]
+    pub(crate) fn is_supported_by(&self, mlx5: &Mlx5Symbols) -> Result<bool, Error> {
+        self.check_use()?;
+        // SAFETY: the context is live, and this field of it the same in every library.
+        let device = unsafe { (*self.as_ptr()).device };
+        // SAFETY: the device is of the library that the provider serves, and lives as long as its context.
+        Ok(mlx5.goes_with(self.symbols()) && unsafe { (mlx5.is_supported)(device) })
     }
 
     /// Number of ports; 1 where the library cannot be asked.

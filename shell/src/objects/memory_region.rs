@@ -11,6 +11,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
 use bareverbs_core::link::FrameMemory;
+use bareverbs_core::range::AddressRange;
 use bareverbs_core::verbs::{AccessFlags, Mr};
 
 use crate::errno;
@@ -52,10 +53,17 @@ impl Object for Mr {
 #[derive(Debug)]
 pub struct MemoryRegion {
     handle: Handle<Mr>,
-    addr: usize,
-    len_bytes: usize,
+    range: AddressRange,
+    key_base: u64,
     lkey: u32,
     rkey: u32,
+}
+
+/// Where a region is, by the caller's address and as its keys see it.
+pub(super) struct Placed {
+    pub(super) range: AddressRange,
+    /// What the keys call its first byte, and what the library reports as its address.
+    pub(super) key_base: u64,
 }
 
 impl MemoryRegion {
@@ -91,9 +99,8 @@ impl MemoryRegion {
         access: AccessFlags,
         keeper: Keeper,
     ) -> Result<Self, Error> {
-        if len_bytes == 0 {
-            return Err(Error::Size { what: "a memory region", got: 0 });
-        }
+        let range = AddressRange::new(addr as u64, len_bytes as u64).ok().filter(|range| !range.is_empty());
+        let range = range.ok_or(Error::Size { what: "a memory region", got: len_bytes as u64 })?;
         let context = domain.context();
         context.check_use()?;
         let symbols = context.symbols();
@@ -116,33 +123,46 @@ impl MemoryRegion {
                 ("ibv_reg_mr", unsafe { (symbols.reg_mr)(domain.as_ptr(), start, len_bytes, bits as c_int) })
             }
         };
-        let parents = Parents { domain: Arc::clone(domain), keeper };
         // SAFETY: just returned by this library, or null; errno was cleared.
+        unsafe { Self::adopt(raw, domain, keeper, (call, access), Placed { range, key_base: addr as u64 }) }
+    }
+
+    /// Takes ownership of what a registering call returned, and reads its keys.
+    ///
+    /// # Safety
+    /// 1. `raw` is null, or was made by the library of `domain` in that domain and is owned by nobody else.
+    /// 2. `errno` was cleared before the call that returned it.
+    pub(super) unsafe fn adopt(
+        raw: *mut Mr,
+        domain: &Arc<ProtectionDomain>,
+        keeper: Keeper,
+        (call, access): (&'static str, AccessFlags),
+        placed: Placed,
+    ) -> Result<Self, Error> {
+        let parents = Parents { domain: Arc::clone(domain), keeper };
+        let (addr, len_bytes) = (placed.range.base() as usize, placed.range.len_bytes() as usize);
+        // SAFETY: 1 and 2, as here.
         let handle = unsafe { Handle::adopt(raw, parents, call) }
             .map_err(|error| error.doing(Doing::Register { addr, len_bytes, access }))?;
-        Self::checked(handle, domain, addr, len_bytes)
+        Self::checked(handle, domain, placed)
     }
 
     /// Reads the keys, after a look whether the library's struct is what we think.
-    fn checked(
-        handle: Handle<Mr>,
-        domain: &Arc<ProtectionDomain>,
-        addr: usize,
-        len_bytes: usize,
-    ) -> Result<Self, Error> {
+    fn checked(handle: Handle<Mr>, domain: &Arc<ProtectionDomain>, placed: Placed) -> Result<Self, Error> {
         // SAFETY: the region is live, and nobody else has it yet; it is laid out alike in every library, which is what is
         // being checked.
         let &Mr { context, pd, addr: mr_addr, length, lkey, rkey, .. } = unsafe { handle.raw().as_ref() };
         let device = domain.context().name();
+        let Placed { range, key_base } = placed;
         for (field, expected, got) in [
-            ("ibv_mr.context", domain.context().as_ptr().addr(), context.addr()),
-            ("ibv_mr.pd", domain.as_ptr().addr(), pd.addr()),
-            ("ibv_mr.addr", addr, mr_addr.addr()),
-            ("ibv_mr.length", len_bytes, length),
+            ("ibv_mr.context", domain.context().as_ptr().addr() as u64, context.addr()),
+            ("ibv_mr.pd", domain.as_ptr().addr() as u64, pd.addr()),
+            ("ibv_mr.addr", key_base, mr_addr.addr()),
+            ("ibv_mr.length", range.len_bytes(), length),
         ] {
-            super::check_layout(device, field, expected as u64, got as u64)?;
+            super::check_layout(device, field, expected, got as u64)?;
         }
-        Ok(Self { handle, addr, len_bytes, lkey, rkey })
+        Ok(Self { handle, range, key_base, lkey, rkey })
     }
 
     /// Key for the own device.
@@ -155,14 +175,25 @@ impl MemoryRegion {
         self.rkey
     }
 
-    /// Where the range starts.
+    /// Where the range starts, by its virtual address.
     pub const fn addr(&self) -> usize {
-        self.addr
+        self.range.base() as usize
     }
 
     /// Its length, bytes.
     pub const fn len_bytes(&self) -> usize {
-        self.len_bytes
+        self.range.len_bytes() as usize
+    }
+
+    /// The range, by its virtual addresses.
+    pub const fn range(&self) -> AddressRange {
+        self.range
+    }
+
+    /// What the keys call the range's first byte: its virtual address, or 0 where the region is a
+    /// [dma-buf's](Self::of_dma_buf).
+    pub const fn key_base(&self) -> u64 {
+        self.key_base
     }
 
     /// The domain it belongs to.

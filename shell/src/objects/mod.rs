@@ -5,19 +5,22 @@
 //!
 //! The map: `handle` destroys one thing and then lets go of its parents; [`device`] lists and opens; [`port`] and [`gid`] ask
 //! what a port is, `extended` where C would ask inline; [`protection_domain`], [`memory_region`], [`completion_queue`],
-//! [`completion_channel`] and [`queue_pair`] own; [`drain`] ends what a queue pair has outstanding; [`events`] takes what a
-//! device reports on its own; [`report`] tells what a
-//! drop could not do.
+//! [`completion_channel`] and [`queue_pair`] own; `dma_buf` makes regions of exported memory; `indirect_key` owns, and
+//! `list_queue_pair` binds, mlx5's keys over several regions; [`drain`] ends what a queue pair has outstanding; [`events`]
+//! takes what a device reports on its own; [`report`] tells what a drop could not do.
 
 pub mod completion_channel;
 pub mod completion_queue;
 pub mod device;
+mod dma_buf;
 pub mod drain;
 pub mod events;
 mod extended;
 pub(crate) mod fork;
 pub mod gid;
 mod handle;
+pub(crate) mod indirect_key;
+pub(crate) mod list_queue_pair;
 pub mod memory_region;
 pub mod port;
 pub mod protection_domain;

@@ -53,6 +53,28 @@ pub struct QueuePair {
     qp_num: u32,
 }
 
+/// What a queue pair is made of.
+pub(super) struct MadeOf<'a> {
+    pub(super) domain: &'a Arc<ProtectionDomain>,
+    pub(super) send_queue: &'a CompletionQueue,
+    pub(super) recv_queue: &'a CompletionQueue,
+    pub(super) keeper: Keeper,
+}
+
+impl MadeOf<'_> {
+    /// That this process and thread may use the device, and that all is of one context, which the kernel does not look at.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        let context = self.domain.context();
+        context.check_use()?;
+        for queue in [self.send_queue, self.recv_queue] {
+            if !Arc::ptr_eq(queue.context(), context) {
+                return Err(Error::ForeignContext { device: Arc::clone(context.name()), making: "a queue pair" });
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Slots of each queue that a drain needs for its marker.
 pub const MARKER_SLOTS: u32 = 1;
 
@@ -82,20 +104,9 @@ impl QueuePair {
         config: &QueuePairConfig,
         keeper: Keeper,
     ) -> Result<Self, Error> {
-        let context = domain.context();
-        context.check_use()?;
-        for queue in [send_queue, recv_queue] {
-            if !Arc::ptr_eq(queue.context(), context) {
-                return Err(Error::ForeignContext { device: Arc::clone(context.name()), making: "a queue pair" });
-            }
-        }
-        let asked = QpCap {
-            max_send_wr: config.send_depth.saturating_add(MARKER_SLOTS),
-            max_recv_wr: config.recv_depth.saturating_add(MARKER_SLOTS),
-            max_send_sge: config.max_sge,
-            max_recv_sge: config.max_sge,
-            max_inline_data: config.inline_bytes,
-        };
+        let made_of = MadeOf { domain, send_queue, recv_queue, keeper };
+        made_of.check()?;
+        let asked = sizes(config);
         let mut init = QpInitAttr {
             qp_context: std::ptr::null_mut(),
             send_cq: send_queue.shared().as_ptr(),
@@ -107,16 +118,35 @@ impl QueuePair {
         };
         errno::clear();
         // SAFETY: the domain and both queues are live and of one context; the attributes are ours.
-        let raw = unsafe { (context.symbols().create_qp)(domain.as_ptr(), &raw mut init) };
+        let raw = unsafe { (domain.context().symbols().create_qp)(domain.as_ptr(), &raw mut init) };
+        // SAFETY: just returned by this library for these, or null; errno was cleared.
+        unsafe { Self::adopt(raw, made_of, config, "ibv_create_qp", init.cap) }
+    }
+
+    /// Takes ownership of what a creating call returned for `made_of`, after a look whether it is laid out as we think.
+    /// `granted` is what the call wrote as its sizes.
+    ///
+    /// # Safety
+    /// 1. `raw` is null, or was made by the library of `made_of` and is owned by nobody else.
+    /// 2. `errno` was cleared before the call that returned it.
+    pub(super) unsafe fn adopt(
+        raw: *mut Qp,
+        made_of: MadeOf<'_>,
+        config: &QueuePairConfig,
+        call: &'static str,
+        granted: QpCap,
+    ) -> Result<Self, Error> {
+        let MadeOf { domain, send_queue, recv_queue, keeper } = made_of;
+        let context = domain.context();
         let parents = Parents {
             send_queue: Arc::clone(send_queue.shared()),
             recv_queue: Arc::clone(recv_queue.shared()),
             domain: Arc::clone(domain),
             keeper,
         };
-        // SAFETY: just returned by this library, or null; errno was cleared.
-        let handle = unsafe { Handle::adopt(raw, parents, "ibv_create_qp") }
-            .map_err(|error| error.doing(Doing::Create(in_words_of_size(&asked, config))))?;
+        // SAFETY: 1 and 2, as here.
+        let handle = unsafe { Handle::adopt(raw, parents, call) }
+            .map_err(|error| error.doing(Doing::Create(in_words_of_size(&sizes(config), config))))?;
         self_check(&handle, config)?;
         // SAFETY: the queue pair is live, and its start is laid out as we think, as was just seen.
         let qp_num = unsafe { (*handle.as_ptr()).qp_num };
@@ -124,8 +154,12 @@ impl QueuePair {
         let calls = unsafe { QueuePairCalls::new(handle.raw(), context.checked()) }
             .map_err(|_| Error::ForeignContext { device: Arc::clone(context.name()), making: "a queue pair" })?;
         context.events().forget_pair(qp_num);
-        let cap = read_back(&handle).unwrap_or(init.cap);
+        let cap = read_back(&handle).unwrap_or(granted);
         Ok(Self { handle, calls: Some(calls), cap, qp_num })
+    }
+
+    pub(super) fn as_ptr(&self) -> *mut Qp {
+        self.handle.as_ptr()
     }
 
     /// Its number, 24 bits.
@@ -189,6 +223,17 @@ impl QueuePair {
     /// As [`close`](Self::close); in a forked child it does nothing.
     pub(crate) fn destroy(self) -> Result<(), CallError> {
         self.handle.close()
+    }
+}
+
+/// The sizes to ask for: those of the configuration, and the markers' slots.
+pub(super) fn sizes(config: &QueuePairConfig) -> QpCap {
+    QpCap {
+        max_send_wr: config.send_depth.saturating_add(MARKER_SLOTS),
+        max_recv_wr: config.recv_depth.saturating_add(MARKER_SLOTS),
+        max_send_sge: config.max_sge,
+        max_recv_sge: config.max_sge,
+        max_inline_data: config.inline_bytes,
     }
 }
 

@@ -31,6 +31,13 @@ pub enum DropFailure {
         /// How much.
         len_bytes: usize,
     },
+    /// A thread's former CUDA context is not current again, or a primary context stays retained.
+    Context {
+        /// The address whose context was made current.
+        address: u64,
+        /// Which call failed, and how.
+        reason: String,
+    },
 }
 
 impl fmt::Display for DropFailure {
@@ -42,6 +49,12 @@ impl fmt::Display for DropFailure {
             }
             Self::Leaked { device, len_bytes } => {
                 write!(f, "while dropping: {len_bytes} bytes that device {device} may still write are kept, not freed")
+            }
+            Self::Context { address, reason } => {
+                write!(
+                    f,
+                    "while dropping: the context from before memory at {address:#x} was reached is not back: {reason}"
+                )
             }
         }
     }

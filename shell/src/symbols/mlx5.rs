@@ -16,6 +16,7 @@ use bareverbs_core::verbs::mlx5dv::{Mkey, MkeyInitAttr, Mlx5QpEx, Mlx5QpInitAttr
 use bareverbs_core::verbs::{Context, Device, Qp, QpInitAttrEx};
 
 use crate::symbols::table::symbol_table;
+use crate::symbols::{Symbols, mlx5_system, system};
 
 symbol_table! {
     /// mlx5dv entry points, as plain data: what [`Mlx5Symbols`] is made of, once somebody vouches for it.
@@ -49,7 +50,8 @@ impl Mlx5Symbols {
     /// followed, where there is one.
     ///
     /// # Safety
-    /// 1. Each entry point does what `<infiniband/mlx5dv.h>` and its manual page say of its name, from any thread.
+    /// 1. Each entry point does what `<infiniband/mlx5dv.h>` and its manual page say of its name, from any thread, for objects
+    ///    of the verbs library that [`goes_with`](Self::goes_with) tells by its name.
     /// 2. It stays callable for as long as the process runs.
     /// 3. If `release` is 61 or later, the provider sums a key's length in 64 bits.
     pub const unsafe fn new(table: Mlx5Table, release: Option<u16>, file_name: Option<Arc<str>>) -> Self {
@@ -69,6 +71,13 @@ impl Mlx5Symbols {
     /// The provider's file name, links followed: what its release was told by.
     pub fn file_name(&self) -> Option<&str> {
         self.file_name.as_deref()
+    }
+
+    /// Whether objects made through a verbs table may be given to this one: both are one software's, by the same name, or the
+    /// system's provider and the library that loads it. Another library's objects are laid out otherwise.
+    pub fn goes_with(&self, verbs: &Symbols) -> bool {
+        let both_of_the_system = *self.library == *mlx5_system::LIBRARY && *verbs.library == *system::LIBRARY;
+        *self.library == *verbs.library || both_of_the_system
     }
 
     /// How the provider sums a key's length; unknown counts as old.

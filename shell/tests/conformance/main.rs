@@ -16,6 +16,7 @@ mod picking;
 mod registrations;
 #[path = "../it/one_sided_scene.rs"]
 mod scene;
+mod segments;
 mod sleeping;
 mod standin;
 mod standin_cases;
@@ -38,7 +39,9 @@ fn main() -> ExitCode {
     let of_one_sided = one_sided::cases().into_iter().chain(one_sided_asleep::cases());
     let of_one_sided = of_one_sided.map(|(name, case)| ("one_sided", name, case));
     let of_registrations = registrations::cases().into_iter().map(|(name, case)| ("registrations", name, case));
-    for (group, name, case) in of_endpoints.chain(of_one_sided).chain(of_registrations) {
+    let of_segments = segments::cases().into_iter().map(|(name, case)| ("segments", name, case));
+    let of_memory = of_registrations.chain(of_segments);
+    for (group, name, case) in of_endpoints.chain(of_one_sided).chain(of_memory) {
         for mode in modes() {
             trials.push(trial(&label(group, &mode, name), &Ok(()), move || on(&World::soft(mode), case)));
         }

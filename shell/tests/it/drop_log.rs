@@ -22,10 +22,19 @@ pub fn take(device: &str) -> Vec<DropFailure> {
     log.extract_if(.., |failure| device_of(failure) == device).collect()
 }
 
+/// What could not be undone of making a context current for an address, in order; it is then forgotten.
+#[cfg(target_os = "linux")]
+pub fn take_contexts(address: u64) -> Vec<DropFailure> {
+    let mut log = LOG.lock().unwrap_or_else(PoisonError::into_inner);
+    let is_of = |failure: &DropFailure| matches!(failure, DropFailure::Context { address: of, .. } if *of == address);
+    log.extract_if(.., |failure| is_of(failure)).collect()
+}
+
 fn device_of(failure: &DropFailure) -> &str {
     match failure {
         DropFailure::Destroy(error) => &error.device,
         DropFailure::Quiesce { device, .. } | DropFailure::Leaked { device, .. } => device,
+        DropFailure::Context { .. } => "",
         other => panic!("a failure that the tests do not know: {other:?}"),
     }
 }

@@ -1,0 +1,226 @@
+//! Why a key was not bound.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bareverbs_core::range::AddressRange;
+use bareverbs_core::segments::{CapError, LimitsError};
+use bareverbs_core::verbs::completion::FailedCompletion;
+use bareverbs_core::verbs::inline_calls::PollError;
+use bareverbs_core::verbs::{AccessFlags, WcOpcode};
+
+use crate::errno::Errno;
+use crate::error::Error;
+use crate::objects::list_queue_pair::NoListQueuePair;
+use crate::segments::BINDABLE_ACCESS;
+use crate::symbols::mr_list::NoBuilder;
+
+/// Why a key was not bound, or cannot be on this device.
+///
+/// After any of these the next binding is tried anew: a queue pair on which one failed is thrown away.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BindError {
+    /// The provider says that the device is none of its own. It was asked nothing else.
+    Unsupported {
+        /// The device.
+        device: Arc<str>,
+    },
+    /// The provider's table does not go with the library that opened the device.
+    OtherLibrary {
+        /// Whose table it is.
+        mlx5: Arc<str>,
+        /// What opened the device.
+        verbs: Arc<str>,
+    },
+    /// A binding cannot give such access.
+    Access {
+        /// The device.
+        device: Arc<str>,
+        /// What was asked for.
+        got: AccessFlags,
+    },
+    /// The device reports limits that leave no entry.
+    Cap {
+        /// The device.
+        device: Arc<str>,
+        /// Which.
+        error: CapError,
+    },
+    /// No window is as long as a part must be.
+    Limits {
+        /// The device.
+        device: Arc<str>,
+        /// Why not.
+        error: LimitsError,
+    },
+    /// The queue pair cannot carry the request.
+    Builder {
+        /// The device.
+        device: Arc<str>,
+        /// Why not.
+        error: NoBuilder,
+    },
+    /// The regions do not follow each other through the range, of which this part is missing or another's.
+    Parts {
+        /// The device.
+        device: Arc<str>,
+        /// The range to be presented.
+        range: AddressRange,
+        /// Where the regions leave it.
+        at: u64,
+    },
+    /// More regions than a key of this device presents, or none.
+    Entries {
+        /// The device.
+        device: Arc<str>,
+        /// How many there are.
+        got: usize,
+        /// How many there may be.
+        cap: u16,
+    },
+    /// A region, or all together, are longer than the device or the provider counts.
+    Length {
+        /// The device.
+        device: Arc<str>,
+        /// How long.
+        got_bytes: u64,
+        /// How long it may be.
+        limit_bytes: u64,
+    },
+    /// A region is of another protection domain, where this one's keys are of no use.
+    ForeignDomain {
+        /// The device.
+        device: Arc<str>,
+    },
+    /// The provider refused the request.
+    Refused {
+        /// The device.
+        device: Arc<str>,
+        /// What it answered, if it said.
+        errno: Option<Errno>,
+        /// How many entries.
+        entries: usize,
+    },
+    /// Polling failed: whether the key was bound is not known, and it is not used.
+    Poll {
+        /// The device.
+        device: Arc<str>,
+        /// How.
+        error: PollError,
+    },
+    /// No completion came.
+    Late {
+        /// The device.
+        device: Arc<str>,
+        /// How long it was waited for.
+        waited: Duration,
+    },
+    /// The device refused.
+    Status {
+        /// The device.
+        device: Arc<str>,
+        /// With what.
+        error: FailedCompletion,
+    },
+    /// Something else completed on a queue that is for bindings alone.
+    Unexpected {
+        /// The device.
+        device: Arc<str>,
+        /// The number that was posted.
+        expected_wr_id: u64,
+        /// The number that came.
+        wr_id: u64,
+        /// The operation that came; 135 is expected.
+        opcode: WcOpcode,
+    },
+    /// Something else of the shell.
+    Shell(Error),
+}
+
+impl BindError {
+    /// Whether the device, its driver or its library cannot do this at all, so that trying again does not help.
+    pub fn is_unsupported(&self) -> bool {
+        match self {
+            Self::Unsupported { .. } | Self::OtherLibrary { .. } | Self::Builder { .. } => true,
+            Self::Shell(error) => error.is_unsupported(),
+            _ => false,
+        }
+    }
+
+    pub(super) fn of_queue_pair(device: &Arc<str>, error: NoListQueuePair) -> Self {
+        match error {
+            NoListQueuePair::Shell(error) => Self::Shell(error),
+            NoListQueuePair::Builder(error) => Self::Builder { device: Arc::clone(device), error },
+        }
+    }
+}
+
+impl From<Error> for BindError {
+    fn from(error: Error) -> Self {
+        Self::Shell(error)
+    }
+}
+
+impl fmt::Display for BindError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unsupported { device } => {
+                write!(f, "device {device} is no mlx5 device of this provider: it has no indirect keys")
+            }
+            Self::OtherLibrary { mlx5, verbs } => {
+                write!(f, "{mlx5} does not serve devices that {verbs} opened: take both from one fabric")
+            }
+            Self::Access { device, got } => write!(
+                f,
+                "device {device}: a key can be given access {:#x} at most, and {:#x} was asked for",
+                BINDABLE_ACCESS.bits(),
+                got.bits()
+            ),
+            Self::Cap { device, error } => write!(f, "device {device}: {error}"),
+            Self::Limits { device, error } => write!(f, "device {device}: {error}"),
+            Self::Builder { device, error } => write!(f, "device {device}: {error}"),
+            Self::Parts { device, range, at } => write!(
+                f,
+                "device {device}: the regions do not make up {} bytes at {:#x}: look at {at:#x}",
+                range.len_bytes(),
+                range.base()
+            ),
+            Self::Entries { device, got, cap } => {
+                write!(
+                    f,
+                    "device {device}: a key presents 1 to {cap} regions, and {got} are to be bound: use several keys"
+                )
+            }
+            Self::Length { device, got_bytes, limit_bytes } => {
+                write!(f, "device {device}: {got_bytes} bytes are more than the {limit_bytes} that can be counted")
+            }
+            Self::ForeignDomain { device } => {
+                write!(f, "device {device}: a region is of another protection domain than the key")
+            }
+            Self::Refused { device, errno, entries } => {
+                write!(f, "device {device}: binding {entries} regions was refused")?;
+                match errno {
+                    Some(errno) => write!(f, ": {errno}"),
+                    None => f.write_str(", and errno was not set"),
+                }
+            }
+            Self::Poll { device, error } => write!(f, "device {device}: a binding's completion: {error}"),
+            Self::Late { device, waited } => {
+                write!(f, "device {device}: no completion of a binding in {} ms", waited.as_millis())
+            }
+            Self::Status { device, error } => write!(f, "device {device}: binding failed: {error}"),
+            Self::Unexpected { device, expected_wr_id, wr_id, opcode } => write!(
+                f,
+                "device {device}: expected the completion of binding {expected_wr_id:#x} (opcode 135), got {wr_id:#x} \
+                 (opcode {})",
+                opcode.0
+            ),
+            Self::Shell(error) => error.fmt(f),
+        }
+    }
+}
+
+// Its text is whole by itself, as the shell's other errors are.
+impl std::error::Error for BindError {}
