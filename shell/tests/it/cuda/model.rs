@@ -238,7 +238,7 @@ impl Model {
         }
         whole?;
         let (first, last) = (touched[0], touched[touched.len() - 1]);
-        let is_pages = asked.base() % 4096 == 0 && asked.len_bytes() % 4096 == 0;
+        let is_pages = asked.base().is_multiple_of(4096) && asked.len_bytes().is_multiple_of(4096);
         let exported = if is_pages { asked } else { range(first.base, last.end() - first.base) };
         if exported.base() % 4096 != 0 {
             return Err(CudaError::Unaligned { mapping: exported, page_bytes: 4096 });
