@@ -51,6 +51,8 @@ impl<const N: usize> Transfers<N> {
     ///
     /// An operation that fails breaks the queue pair: whatever else is outstanding ends with it, in the same call. So does a
     /// completion that cannot be, a poll that fails, and a fatal event of the device.
+    /// A receive that was flushed says only that something has failed: the operations outstanding then say what, each by its own
+    /// completion.
     ///
     /// # Errors
     /// When nothing came: [`TransferErrorKind::Broken`] of a queue pair that is, for good. [`TransferErrorKind::NotConnected`].

@@ -238,9 +238,9 @@ impl Model {
         }
         whole?;
         let (first, last) = (touched[0], touched[touched.len() - 1]);
-        let is_pages = asked.base().is_multiple_of(4096) && asked.len_bytes().is_multiple_of(4096);
+        let is_pages = [asked.base(), asked.len_bytes()].iter().all(|number| number.is_multiple_of(4096));
         let exported = if is_pages { asked } else { range(first.base, last.end() - first.base) };
-        if exported.base() % 4096 != 0 {
+        if !exported.base().is_multiple_of(4096) {
             return Err(CudaError::Unaligned { mapping: exported, page_bytes: 4096 });
         }
         let one_run = touched.iter().all(|block| block.kind == first.kind);
