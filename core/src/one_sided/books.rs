@@ -139,6 +139,7 @@ impl<const N: usize> Books<N> {
     }
 
     /// Takes a completion.
+    #[inline]
     pub fn accept(&mut self, completion: &Completion<'_>) -> Accepted {
         if completion.queue() != self.queue || completion.qp_num() != self.qp_num {
             return Accepted::Foreign;
@@ -146,6 +147,7 @@ impl<const N: usize> Books<N> {
         self.take(completion.wr_id(), completion.outcome())
     }
 
+    #[inline]
     fn take(&mut self, wr_id: u64, outcome: Result<&Wc, FailedCompletion>) -> Accepted {
         match WorkId::from_raw(wr_id).direction() {
             Direction::Send => self.take_send(wr_id, outcome.err()),
@@ -153,6 +155,7 @@ impl<const N: usize> Books<N> {
         }
     }
 
+    #[inline]
     fn take_send(&mut self, wr_id: u64, failure: Option<FailedCompletion>) -> Accepted {
         let status = if failure.is_none() { Status::Success } else { Status::Failed };
         let matched = self.operations.complete(wr_id, status);

@@ -143,6 +143,7 @@ impl<const N: usize> Operations<N> {
         OperationId(first)
     }
 
+    #[inline]
     pub(super) fn complete(&mut self, wr_id: u64, status: Status) -> Matched {
         let (slot, any) = (self.oldest, self.live > 0);
         let oldest = match self.ring.get_mut(slot) {

@@ -110,6 +110,11 @@ impl View {
         self.guard.access()
     }
 
+    /// What keeps its keys in force.
+    pub(crate) const fn guard(&self) -> &Arc<dyn ViewGuard> {
+        &self.guard
+    }
+
     /// The part of it that starts `offset_bytes` into it and is `len_bytes` long, under the same keys and guard.
     ///
     /// # Errors

@@ -296,7 +296,7 @@ impl<const N: usize> Transfers<N> {
         let start = self.books.start(plan.parts());
         let start = start.map_err(|why| self.failed(TransferErrorKind::NotStarted(why)))?;
         let slot = start.slot();
-        self.held.hold(slot, local.clone());
+        self.held.hold(slot, local);
         errno::clear();
         // SAFETY: the view is held where the queue pair keeps it; it leaves that place when its last request has completed
         // (`Books`), or when the queue pair was drained or destroyed. A view's bytes have no Rust references (`View::new`, 2).
