@@ -197,13 +197,15 @@ impl Binder {
         let mut state = self.state();
         // Taken out: whatever goes wrong from here on, a panic too, the next need makes another.
         let mut ready = self.ready(&mut state)?;
-        self.check_cap(parts.len(), ready.cap)?;
-        let key = match IndirectKey::new(&self.domain, &self.mlx5, parts) {
+        let made = self
+            .check_cap(parts.len(), ready.cap)
+            .and_then(|()| Ok(IndirectKey::new(&self.domain, &self.mlx5, parts)?));
+        let key = match made {
             Ok(key) => key,
             Err(error) => {
-                // Nothing was posted.
+                // Nothing was posted: the queue pair is as it was.
                 state.ready = Some(ready);
-                return Err(error.into());
+                return Err(error);
             }
         };
         let wr_id = state.next_wr_id;

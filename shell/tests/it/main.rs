@@ -27,9 +27,12 @@ mod provider_answers;
 mod regions;
 #[path = "one_sided_scene.rs"]
 mod scene;
+#[cfg(target_os = "linux")]
 mod segments;
 mod soft;
 mod static_frames;
 mod teardown_orders;
+mod thunderbolt;
+mod unequal_rings;
 mod world;
 mod wrapped;

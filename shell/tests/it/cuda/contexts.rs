@@ -139,7 +139,18 @@ fn a_former_context_that_cannot_be_restored_is_reported_and_what_was_retained_is
     assert_eq!(world.soft.retained_and_released(0), (1, 1));
     let [DropFailure::Context { reason, .. }] = &drop_log::take_contexts(address)[..] else { panic!("one report") };
     assert!(reason.contains("cuCtxSetCurrent answered 201"), "{reason}");
-    // And both, while a panic is on its way.
+    // Both, and each is told.
+    world.raw.set_current(0).expect("none");
+    let guard = world.cuda.make_current(address).expect("a context");
+    world.soft.fail("cuCtxSetCurrent", 1, CuResult::UNKNOWN);
+    world.soft.fail("cuDevicePrimaryCtxRelease_v2", 1, CuResult::UNKNOWN);
+    drop(guard);
+    let reasons: Vec<_> = drop_log::take_contexts(address).iter().map(ToString::to_string).collect();
+    assert_eq!(reasons.len(), 2, "{reasons:?}");
+    assert!(reasons[0].contains("cuCtxSetCurrent answered 999"), "{reasons:?}");
+    assert!(reasons[1].contains("cuDevicePrimaryCtxRelease_v2 answered 999"), "{reasons:?}");
+    world.raw.release_primary(0).expect("it was not");
+    // While a panic is on its way.
     let unwound = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         let _guard = world.cuda.make_current(address).expect("a context");
         world.soft.shut_down();

@@ -31,8 +31,9 @@ fn place(export: &Exported) -> (u64, u64, u64) {
 fn e1_what_is_no_whole_pages_is_exported_with_its_allocation_and_its_place_is_told() {
     for page in [4096, 65_536] {
         let mut world = world(CudaConfig::default().page_bytes(page));
-        world.cuda = world.cuda.page_bytes(page);
-        let base = world.soft.allocate(0, 2 * MIB);
+        world.cuda = world.cuda.with_page_bytes(page);
+        let base = 0x7f40_0000_0000;
+        world.soft.allocate_at(0, base, 2 * MIB);
         let whole = (base, 2 * MIB);
         for (offset, len_bytes) in [
             (0xa10, 100),
@@ -209,7 +210,8 @@ fn register(end: &End, export: &Exported) -> *mut bareverbs_core::verbs::Mr {
 fn e2_a_write_at_the_offset_lands_on_the_byte_that_was_asked_for_and_on_no_other() {
     let world = world(CudaConfig::default());
     let (_fabric, scene) = scene();
-    let (base, small) = (world.soft.allocate(0, 64 * MIB), world.soft.allocate(0, 2 * MIB));
+    let (base, small) = (0x7f40_0000_0000, world.soft.allocate(0, 2 * MIB));
+    world.soft.allocate_at(0, base, 64 * MIB);
     let segment = world.segment(0, &[2, 2]);
     for (around, len_bytes, at) in [
         (base, 64 * MIB, base + 0x123_4000),

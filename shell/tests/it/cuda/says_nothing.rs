@@ -2,10 +2,11 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_ulonglong, c_void};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 
 use bareverbs_core::cuda::{CuDevicePtr, CuResult, MemoryType, PointerAttribute, RangeHandleType};
-use bareverbs_shell::cuda::{CudaDriver, CudaError};
+use bareverbs_shell::cuda::{CudaDriver, CudaError, Edge};
 use bareverbs_shell::memory::Location;
 use bareverbs_shell::soft::cuda::CudaConfig;
 use bareverbs_shell::symbols::{CudaSymbols, CudaTable};
@@ -66,6 +67,22 @@ unsafe extern "C" fn overlapping(base: *mut CuDevicePtr, size: *mut usize, addre
     // SAFETY: the caller's output.
     unsafe { size.write(2 * granule as usize) };
     CuResult::SUCCESS
+}
+
+/// Where a mapping starts of which `odd` says that it is 15 bytes long, and what it asks about all others.
+static ODD: AtomicU64 = AtomicU64::new(0);
+static REAL: Mutex<Option<Arc<CudaSymbols>>> = Mutex::new(None);
+
+unsafe extern "C" fn odd(base: *mut CuDevicePtr, size: *mut usize, address: CuDevicePtr) -> CuResult {
+    let real = REAL.lock().expect("no test panics with it").clone().and_then(|table| table.mem_get_address_range);
+    // SAFETY: the caller's outputs, to the stand-in's function.
+    let answer = unsafe { real.expect("it was set")(base, size, address) };
+    // SAFETY: the caller's output.
+    if answer == CuResult::SUCCESS && unsafe { base.read() } == ODD.load(Relaxed) {
+        // SAFETY: the caller's output.
+        unsafe { size.write(15) };
+    }
+    answer
 }
 
 unsafe extern "C" fn no_file(_: *mut c_void, _: CuDevicePtr, _: usize, _: RangeHandleType, _: c_ulonglong) -> CuResult {
@@ -153,4 +170,18 @@ fn e4_a_file_that_was_not_made_is_neither_handed_out_nor_closed() {
     assert_eq!(driver.export(whole).map(drop), Err(CudaError::NoFile { range: whole, got: -1 }));
     let driver = with(&world, |table| table.mem_get_handle_for_address_range = Some(bad_file));
     assert_eq!(driver.export(whole).map(drop), Err(CudaError::NoFile { range: whole, got: -7 }));
+}
+
+#[test]
+fn a_mapping_that_is_no_multiple_of_2_mib_is_no_part_of_a_segment() {
+    let world = world(CudaConfig::default());
+    let base = world.segment(0, &[2, 2, 2, 2]);
+    *REAL.lock().expect("no test panics with it") = Some(world.soft.symbols());
+    ODD.store(base + 6 * MIB, Relaxed);
+    let driver = with(&world, |table| table.mem_get_address_range = Some(odd));
+    let extent = driver.extent(base + 3 * MIB).expect("mapped");
+    assert_eq!((extent.range, extent.above), (range(base, 6 * MIB), Edge::OddMapping));
+    let odd = driver.extent(base + 6 * MIB + 14).expect("mapped");
+    assert_eq!((odd.range, odd.expandable), (range(base + 6 * MIB, 15), false));
+    *REAL.lock().expect("no test panics with it") = None;
 }

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use bareverbs_core::segments::{EntryCap, LengthSum};
-use bareverbs_core::verbs::{AccessFlags, LinkLayer};
+use bareverbs_core::segments::{CapError, EntryCap, LengthSum};
+use bareverbs_core::verbs::{AccessFlags, LinkLayer, PortState};
 use bareverbs_shell::memory::ViewGuard;
 use bareverbs_shell::objects::ProtectionDomain;
 use bareverbs_shell::objects::gid::GidPolicy;
 use bareverbs_shell::segments::{BindError, Binder};
-use bareverbs_shell::soft::{Answer, Detail, SoftDevice};
+use bareverbs_shell::soft::{Answer, Detail, GidSlot, SoftDevice, SoftPort};
 
 use super::binding_scene::{BASE, Bench, Done, M, MAX, calls, config, done, mlx5, modes, range};
 use crate::scene::ALL;
@@ -215,6 +215,27 @@ fn regions_that_do_not_make_up_the_range_are_refused_with_the_place() {
 }
 
 #[test]
+fn more_regions_than_a_key_has_entries_or_longer_ones_are_refused_and_the_queue_pair_stays() {
+    let three = EntryCap::new(3).expect("not 0");
+    let bench = Bench::new(mlx5("entries"), 2 << 32).configured(config().max_entries(three));
+    let regions: Vec<_> =
+        (0..4).map(|at| Arc::new(bench.register(range(BASE + at * M, M)).expect("a region"))).collect();
+    drop(bench.binder.bind(ALL, regions[..3].to_vec(), range(BASE, 3 * M)).expect("as many as may be"));
+    let refused = bench.binder.bind(ALL, regions, range(BASE, 4 * M)).map(|_| ());
+    assert_eq!(refused, Err(BindError::Entries { device: "entries".into(), got: 4, cap: 3 }));
+    // The device's entries count in 32 bits.
+    let device = || "entries".into();
+    let refused = bench.bind_one(range(BASE, 1 << 32)).map(|_| ());
+    let limit_bytes = (1 << 32) - 1;
+    assert_eq!(refused, Err(BindError::Length { device: device(), got_bytes: 1 << 32, limit_bytes }));
+    bench.soft.fail("mlx5dv_create_mkey", 1, Answer::null(12));
+    bench.bind_one(range(BASE, M)).map(|_| ()).expect_err("no key");
+    drop(bench.bind_one(range(BASE, M)).expect("bound"));
+    assert_eq!((calls(&bench.soft, "mlx5dv_create_qp"), bench.live().keys, bench.live().mrs), (1, 0, 0));
+    bench.assert_all_goes();
+}
+
+#[test]
 fn on_an_infiniband_port_the_queue_pair_connects_by_lid_and_without_a_gid() {
     let device = SoftDevice::mlx5("by_lid").link_layer(LinkLayer::INFINIBAND).lid(17).gids(vec![]);
     let bench = Bench::new(mlx5("by_lid").devices(vec![device]), 16 * M);
@@ -235,6 +256,24 @@ fn on_ethernet_it_connects_by_the_gid_of_the_policy() {
     assert!(matches!(by(GidPolicy::Index(77)).limits(), Err(BindError::Shell(bareverbs_shell::Error::Gid(_)))));
     assert_eq!((bench.live().qps, bench.live().cqs), (1, 1), "what was made for the others is gone");
     drop(window);
+    bench.assert_all_goes();
+}
+
+#[test]
+fn it_is_on_the_port_that_the_configuration_says() {
+    let first = SoftPort { state: PortState::DOWN, gids: vec![], ..SoftPort::default() };
+    let second = SoftPort { gids: vec![GidSlot::ipv4([10, 0, 0, 2])], ..SoftPort::default() };
+    let device = SoftDevice::mlx5("port2").ports(vec![first, second]);
+    let bench = Bench::new(mlx5("port2").devices(vec![device]), M);
+    assert!(matches!(bench.binder.limits(), Err(BindError::Shell(bareverbs_shell::Error::Gid(_)))));
+    bench.soft.clear_record();
+    let bench = bench.configured(config().port(2));
+    bench.binder.limits().expect("a queue pair");
+    let ports = bench.soft.record().into_iter().filter_map(|call| match call.detail {
+        Detail::Modify { attr, .. } => Some(attr.port_num.max(attr.ah_attr.port_num)),
+        _ => None,
+    });
+    assert_eq!(ports.collect::<Vec<_>>(), [2, 2, 0], "INIT, RTR, RTS");
     bench.assert_all_goes();
 }
 
@@ -300,6 +339,11 @@ fn f2_limits_are_what_device_and_queue_pair_carry() {
     assert_eq!(cap(device().descriptor_bytes(512)), (Ok(20), 4));
     let limits = |entries| bareverbs_shell::soft::Limits { entries, ..bareverbs_shell::soft::Limits::default() };
     assert_eq!(cap(device().limits(limits(3))).0, Ok(3));
+    // Reports of 0 and -1, which no queue pair is made for.
+    for (entries, got) in [(0, 0), (u32::MAX, -1)] {
+        let error = CapError::DeviceMaxSge { got };
+        assert_eq!(cap(device().limits(limits(entries))), (Err(BindError::Cap { device: "caps".into(), error }), 0));
+    }
 }
 
 #[test]

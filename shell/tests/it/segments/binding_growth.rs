@@ -3,14 +3,14 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use bareverbs_core::segments::Ordinal;
+use bareverbs_core::segments::{EntryCap, Ordinal};
 use bareverbs_shell::objects::MemoryRegion;
-use bareverbs_shell::segments::{BindError, CarryOutError, Windows, grow};
+use bareverbs_shell::segments::{BindError, CarryOutError, Windows, bind_segment, grow};
 use bareverbs_shell::soft::{Answer, BindingFault};
 
 use bareverbs_core::verbs::WcStatus;
 
-use super::binding_scene::{BASE, Bench, Done, M, MAX, Segment, calls, done, mlx5, range};
+use super::binding_scene::{BASE, Bench, Done, M, MAX, Segment, calls, config, done, mlx5, range};
 use crate::scene::ALL;
 
 /// That a segment and its windows are of one state, and what is alive is theirs.
@@ -152,6 +152,19 @@ fn a_plan_of_another_state_is_stale_and_binds_nothing() {
     assert_eq!(stale, Err(CarryOutError::Stale { windows: 0 }));
     assert_whole(&bench, &segment, &windows);
     drop(windows);
+    bench.assert_all_goes();
+}
+
+#[test]
+fn no_region_is_registered_only_to_be_dropped_for_the_cap() {
+    let bench = Bench::new(mlx5("for_nothing"), 2 * MAX);
+    let plan = Segment::plan_bind(range(BASE, MAX + M), bench.binder.limits().expect("limits")).expect("a plan");
+    // Since then the cap has come down.
+    let bench = bench.configured(config().max_entries(EntryCap::new(1).expect("not 0")));
+    let refused = bind_segment(&bench.binder, ALL, &plan, &|range| bench.register(range)).map(|_| ());
+    let entries = BindError::Entries { device: "for_nothing".into(), got: 2, cap: 1 };
+    assert_eq!(refused, Err(CarryOutError::Bind(entries)));
+    assert_eq!(calls(&bench.soft, "ibv_reg_dmabuf_mr"), 0);
     bench.assert_all_goes();
 }
 

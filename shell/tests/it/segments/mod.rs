@@ -5,3 +5,4 @@ mod binding_failures;
 mod binding_faults;
 mod binding_growth;
 mod binding_scene;
+mod binding_surroundings;
