@@ -266,7 +266,11 @@ fn make<C: Carrier, const N: usize>(
     if let Some(index) = options.gid_index {
         config = config.gid(GidPolicy::Index(index));
     }
-    Ok(Endpoint::new(device, carrier, config.frame_bytes(options.frame_bytes() as u32), Frames::Owned)?)
+    let frame_bytes = match device.port(options.ib_port)?.link_layer() {
+        LinkLayer::THUNDERBOLT => options.frame_bytes().next_multiple_of(4096),
+        _ => options.frame_bytes(),
+    };
+    Ok(Endpoint::new(device, carrier, config.frame_bytes(frame_bytes as u32), Frames::Owned)?)
 }
 
 fn mtu_of(bytes: &str) -> Result<Mtu, &'static str> {
@@ -293,9 +297,10 @@ fn meet<C: Carrier, const N: usize>(options: &Options, mut end: End<C, N>, role:
 }
 
 impl Options {
-    /// A frame's length, whatever the carrier takes of it.
+    /// A frame's length, whatever the carrier takes of it: whole cache lines. Frames of a page each would have all first lines
+    /// of a ring compete for the same places of the cache.
     fn frame_bytes(&self) -> usize {
-        (self.size + Header::<64>::ROOM_BYTES as usize).next_multiple_of(4096)
+        (self.size + Header::<64>::ROOM_BYTES as usize).next_multiple_of(64)
     }
 
     /// How long the rings are: as told, or as long as is sensible.

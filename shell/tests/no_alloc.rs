@@ -12,22 +12,17 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bareverbs_core::connect::{HELLO_BYTES, Hello, Step};
 use bareverbs_core::link::{Carrier, Checksum, Header, Immediate, Raw, SendError};
-use bareverbs_core::range::AddressRange;
-use bareverbs_core::segments::{Covers, Ordinal, ScannedSegment};
-use bareverbs_core::verbs::PortState;
-use bareverbs_shell::cuda::CudaDriver;
+use bareverbs_core::verbs::{AccessFlags, PortState};
 use bareverbs_shell::endpoint::{Endpoint, EndpointErrorKind, Event, Frames, Waking};
 use bareverbs_shell::exchange::{self, ExchangeErrorKind, Listener, Terms};
 use bareverbs_shell::memory::{AccessLock, Backend, HostDomain, LocalMemory, OwnedBytes};
-use bareverbs_shell::objects::{DeviceContext, ProtectionDomain};
-use bareverbs_shell::segments::{IdentityPolicy, ScanError, Scanner, SegmentDomain, SegmentDomainConfig, SegmentScan};
-use bareverbs_shell::soft::cuda::{CudaConfig, SoftCuda};
-use bareverbs_shell::soft::{Mode, Record, SoftConfig, SoftDevice, SoftFabric};
+use bareverbs_shell::objects::ProtectionDomain;
+use bareverbs_shell::one_sided::{self, Transfers, TransfersConfig};
+use bareverbs_shell::soft::{Mode, Record, SoftConfig};
 use bareverbs_shell::wait::{Relax, Wait};
 
 #[path = "it/world.rs"]
@@ -298,11 +293,62 @@ fn memory_that_is_registered_is_found_without_an_allocation() {
             let found = memory.registrations(Backend::VERBS).registered(world.device());
             assert_eq!(found.view().map(|view| view.lkey()), Some(key));
             assert_eq!(memory.registrations(Backend::VERBS).iter().count(), 1);
+            assert_eq!(host.registered(&memory).map(|view| view.lkey()), Some(key));
             let view = host.register(&memory).expect("in force");
             assert_eq!(view.part(8, 8).map(|part| part.lkey()), Ok(key));
         }
     });
     assert_eq!(counted, 0);
+}
+
+/// Writes, reads and atomics both ways, with arrivals, waits of each kind and refusals. What an error of a wait lists is aside.
+fn one_sided(world: &World) {
+    for waking in [Waking::Polling, Waking::Events] {
+        let config = TransfersConfig::new("the other end").depths(64, 4).timeout(18).waking(waking);
+        let end = || Transfers::<4>::new(&world.open(), config.clone()).expect("a queue pair");
+        let (mut a, mut b) = (end(), end());
+        one_sided::connect_pair(&mut a, &mut b).expect("both are in INIT");
+        let registered = |end: &Transfers<4>| {
+            let memory = LocalMemory::new(OwnedBytes::from(vec![0; 64])).expect("host memory");
+            let domain = HostDomain::new(end.domain().expect("not closed")).expect("the device can be asked");
+            let domain = domain.access(HostDomain::ACCESS | AccessFlags::REMOTE_ATOMIC);
+            domain.register(&memory).expect("registered");
+            (domain, memory)
+        };
+        let ((domain, memory), (there, others)) = (registered(&a), registered(&b));
+        let lease = there.register(&others).expect("registered").publish().expect("a key");
+        let counted = allocations(|| {
+            for round in 0..50 {
+                let local = domain.registered(&memory).expect("in force");
+                let (word, remote_word) =
+                    (local.part(8, 8).expect("within"), lease.remote().part(8, 8).expect("within"));
+                a.write_with_imm(local, lease.remote(), round).expect("room");
+                a.read(local, lease.remote()).expect("room");
+                a.fetch_add(&word, &remote_word, 1).expect("room");
+                a.compare_swap(&word, &remote_word, 1, 2).expect("room");
+                let (patience, mut came) = (patiently(), 0);
+                while came == 0 {
+                    came += b.wait(&patience, |_| ()).expect("it comes");
+                }
+                assert_eq!(a.wait_for_all(&patience, |_| ()), Ok(4));
+                assert_eq!((a.poll(|_| ()), a.pending().count()), (Ok(0), 0));
+                // A refusal before posting allocates as little.
+                assert!(a.write(&word, lease.remote()).is_err());
+            }
+        });
+        assert_eq!(counted, 0, "{}, {waking:?}", world.name);
+    }
+}
+
+#[test]
+fn one_sided_operations_allocate_nothing_on_the_software_fabric() {
+    one_sided(&World::of_config(SoftConfig::default().mode(Mode::Prompt).record(Record::Off), "soft"));
+}
+
+#[test]
+#[ignore = "needs an RDMA device"]
+fn one_sided_operations_allocate_nothing_on_the_system() {
+    one_sided(&World::system().expect("a device with an active port"));
 }
 
 #[cfg(target_os = "linux")]
@@ -338,46 +384,65 @@ fn a_request_in_a_bound_segment_allocates_nothing() {
     }
 }
 
-/// Tells of all segments there are.
-struct All(Vec<ScannedSegment>);
+/// Thousands of segments, bound behind keys.
+#[cfg(target_os = "linux")]
+mod bound_segments {
+    use std::sync::Arc;
 
-impl Scanner for All {
-    fn scan(&self, _: AddressRange) -> Result<SegmentScan, ScanError> {
-        Ok(SegmentScan { segments: self.0.clone(), covers: Covers::Everything })
+    use bareverbs_core::range::AddressRange;
+    use bareverbs_core::segments::{Covers, Ordinal, ScannedSegment};
+    use bareverbs_shell::cuda::CudaDriver;
+    use bareverbs_shell::objects::{DeviceContext, ProtectionDomain};
+    use bareverbs_shell::segments::{
+        IdentityPolicy, ScanError, Scanner, SegmentDomain, SegmentDomainConfig, SegmentScan,
+    };
+    use bareverbs_shell::soft::cuda::{CudaConfig, SoftCuda};
+    use bareverbs_shell::soft::{SoftConfig, SoftDevice, SoftFabric};
+
+    use super::allocations;
+
+    /// Tells of all segments there are.
+    struct All(Vec<ScannedSegment>);
+
+    impl Scanner for All {
+        fn scan(&self, _: AddressRange) -> Result<SegmentScan, ScanError> {
+            Ok(SegmentScan { segments: self.0.clone(), covers: Covers::Everything })
+        }
     }
-}
 
-#[test]
-fn memory_in_a_bound_segment_is_registered_without_an_allocation_however_many_there_are() {
-    const M: u64 = 2 << 20;
-    for count in [1, 64, 1024, 4096] {
-        let fabric =
-            SoftFabric::new(SoftConfig::default().devices(vec![SoftDevice::mlx5("mlx5_0")])).expect("a fabric");
-        let context = DeviceContext::open(&fabric.symbols(), None).expect("a device");
-        let pd = ProtectionDomain::new(&context, 1).expect("a protection domain");
-        let cuda = SoftCuda::new(CudaConfig::default()).expect("a GPU");
-        let base = cuda.reserve(0, 2 * M * count);
-        let at = |index: u64| base + 2 * M * (index % count);
-        (0..count).for_each(|index| cuda.map(at(index), M));
-        let seen = |index| ScannedSegment { address: at(index), size_bytes: M, ordinal: Ordinal(0), expandable: true };
-        for identity in [IdentityPolicy::Trust, IdentityPolicy::Verify] {
-            if identity == IdentityPolicy::Verify && count > 64 {
-                continue; // Asking costs the same among any number, and binding so many takes seconds.
-            }
-            let config = SegmentDomainConfig::default().given([Ordinal(0)]).identity(identity);
-            let driver = CudaDriver::with_symbols(cuda.symbols());
-            let domain = SegmentDomain::new(&pd, driver, Some(fabric.mlx5_symbols()), config).expect("a domain");
-            domain.set_scanner(Some(Arc::new(All((0..count).map(seen).collect()))));
-            drop(domain.register(at(0), M).expect("it is bound"));
-            let done = domain.statistics();
-            assert_eq!((done.segments, done.scans), (count, 1));
-            let counted = allocations(|| {
-                for index in 0..500 {
-                    let view = domain.register(at(index * 7919) + 4096, 8192).expect("it is bound");
-                    assert_eq!((view.key_addr(), view.clone().len_bytes()), (4096, 8192));
+    #[test]
+    fn memory_in_a_bound_segment_is_registered_without_an_allocation_however_many_there_are() {
+        const M: u64 = 2 << 20;
+        for count in [1, 64, 1024, 4096] {
+            let fabric =
+                SoftFabric::new(SoftConfig::default().devices(vec![SoftDevice::mlx5("mlx5_0")])).expect("a fabric");
+            let context = DeviceContext::open(&fabric.symbols(), None).expect("a device");
+            let pd = ProtectionDomain::new(&context, 1).expect("a protection domain");
+            let cuda = SoftCuda::new(CudaConfig::default()).expect("a GPU");
+            let base = cuda.reserve(0, 2 * M * count);
+            let at = |index: u64| base + 2 * M * (index % count);
+            (0..count).for_each(|index| cuda.map(at(index), M));
+            let seen =
+                |index| ScannedSegment { address: at(index), size_bytes: M, ordinal: Ordinal(0), expandable: true };
+            for identity in [IdentityPolicy::Trust, IdentityPolicy::Verify] {
+                if identity == IdentityPolicy::Verify && count > 64 {
+                    continue; // Asking costs the same among any number, and binding so many takes seconds.
                 }
-            });
-            assert_eq!((counted, domain.statistics()), (0, done), "{count} segments, {identity:?}");
+                let config = SegmentDomainConfig::default().given([Ordinal(0)]).identity(identity);
+                let driver = CudaDriver::with_symbols(cuda.symbols());
+                let domain = SegmentDomain::new(&pd, driver, Some(fabric.mlx5_symbols()), config).expect("a domain");
+                domain.set_scanner(Some(Arc::new(All((0..count).map(seen).collect()))));
+                drop(domain.register(at(0), M).expect("it is bound"));
+                let done = domain.statistics();
+                assert_eq!((done.segments, done.scans), (count, 1));
+                let counted = allocations(|| {
+                    for index in 0..500 {
+                        let view = domain.register(at(index * 7919) + 4096, 8192).expect("it is bound");
+                        assert_eq!((view.key_addr(), view.clone().len_bytes()), (4096, 8192));
+                    }
+                });
+                assert_eq!((counted, domain.statistics()), (0, done), "{count} segments, {identity:?}");
+            }
         }
     }
 }

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use bareverbs_core::link::{Carrier, CreditMode, Fault, Link, LinkError, WorkId};
-use bareverbs_core::verbs::Wc;
 
 use crate::endpoint::posting::Names;
 use crate::endpoint::teardown::Plumbing;
@@ -46,21 +45,21 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
         if self.stage == Stage::Failed {
             return Err(self.failed(EndpointErrorKind::NotConnected));
         }
-        let mut room = [Wc::default(); 16];
         self.heed_events()?;
         let refused = if self.grant_may_be_due { self.grant_before_polling()? } else { None };
-        let Some(queue) = &mut self.plumbing.queue else { return Err(self.failed(EndpointErrorKind::NotConnected)) };
-        let completions = match queue.poll_here(&mut room) {
+        let Self { link, plumbing, config, room, .. } = self;
+        let Some(queue) = &mut plumbing.queue else { return Err(self.failed(EndpointErrorKind::NotConnected)) };
+        let completions = match queue.poll_here(room) {
             Ok(completions) => completions,
             Err(error) => {
-                self.link.break_with(error);
+                link.break_with(error);
                 return Err(self.failed(EndpointErrorKind::Poll(error)));
             }
         };
         let mut events = 0;
         let mut first_error = None;
-        let names = Names::new(&self.config.peer, &self.plumbing.device);
-        let batch = Batch(&mut self.link);
+        let names = Names::new(&config.peer, &plumbing.device);
+        let batch = Batch(link);
         for completion in completions {
             match batch.0.accept(&completion) {
                 Ok(event) => {

@@ -15,6 +15,7 @@ mod config;
 mod connecting;
 mod error;
 mod frames;
+pub(crate) mod local;
 mod message;
 mod posting;
 pub(crate) mod teardown;
@@ -26,6 +27,7 @@ use bareverbs_core::link::{
     Carrier, CreditMode, DepthUnit, Direction, FrameKey, Geometry, Link, LinkRules, LinkSetup, Outstanding, Sequence,
     THUNDERBOLT_FRAME_BYTES,
 };
+use bareverbs_core::verbs::Wc;
 
 pub use config::{EndpointConfig, Waking};
 pub use error::{EndpointError, EndpointErrorKind};
@@ -86,7 +88,12 @@ pub struct Endpoint<C: Carrier, const SEND: usize, const RECV: usize> {
     /// Whether the link, which carries credits, is to be asked for a credit message: something came since it was, or it was
     /// refused.
     grant_may_be_due: bool,
+    /// Where polls put completions: kept, for clearing it each time would cost more than a poll that finds nothing.
+    room: [Wc; POLL_AT_ONCE],
 }
+
+/// How many completions one poll takes at most.
+const POLL_AT_ONCE: usize = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
@@ -160,6 +167,7 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
             // What came before concerns it if it names this queue pair, this queue or the whole device.
             fatal_seen: 0,
             grant_may_be_due: false,
+            room: [Wc::default(); POLL_AT_ONCE],
             plumbing: Plumbing {
                 region: Some(region),
                 queue_pair: Some(queue_pair),
