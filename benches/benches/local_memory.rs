@@ -13,12 +13,16 @@ use std::time::Duration;
 
 use bareverbs_benches::timing::{by_blocks, time};
 use bareverbs_core::view::{DeviceName, KeyedRange};
-use bareverbs_shell::memory::{Backend, LocalMemory, OwnedBytes, View, ViewGuard};
+use bareverbs_shell::memory::{Backend, HostDomain, LocalMemory, OwnedBytes, View, ViewGuard};
+use bareverbs_shell::objects::{DeviceContext, ProtectionDomain};
+use bareverbs_shell::soft::{SoftConfig, SoftDevice, SoftFabric};
 use criterion::{Criterion, criterion_group, criterion_main};
 use dashmap::DashMap;
 
 const BLOCK: u64 = 1000;
-const DEVICES: [&str; 4] = ["mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3"];
+const DEVICES: [&str; 8] = ["mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3", "mlx5_4", "mlx5_5", "mlx5_6", "mlx5_7"];
+/// Longer than a word, and alike at the end.
+const LONG: [&str; 4] = ["rocep1s0f0", "rocep2s0f0", "rocep3s0f0", "rocep4s0f0"];
 
 struct Guard(DeviceName);
 
@@ -48,21 +52,32 @@ fn registered(devices: &[&str]) -> LocalMemory {
 #[inline(never)]
 fn hits(memory: &LocalMemory, devices: &[&str], n: u64) -> u64 {
     let mut sum = 0;
-    for at in 0..n as usize {
-        let device = black_box(devices[at % devices.len()]);
+    for device in devices.iter().cycle().take(n as usize) {
+        let device = black_box(*device);
         let found = black_box(memory).registrations(Backend::VERBS).registered(device);
         sum += found.view().map_or(0, |view| u64::from(view.lkey()));
     }
     sum
 }
 
-/// The same without taking a reference.
+/// The same, and a reference taken and given back.
 #[inline(never)]
-fn borrowed_hits(memory: &LocalMemory, devices: &[&str], n: u64) -> u64 {
+fn counted_hits(memory: &LocalMemory, devices: &[&str], n: u64) -> u64 {
     let mut sum = 0;
-    for at in 0..n as usize {
-        let device = black_box(devices[at % devices.len()]);
-        let found = black_box(memory).registrations(Backend::VERBS).view(device);
+    for device in devices.iter().cycle().take(n as usize) {
+        let device = black_box(*device);
+        let found = black_box(memory).registrations(Backend::VERBS).registered(device).view().cloned();
+        sum += found.map_or(0, |view| u64::from(view.lkey()));
+    }
+    sum
+}
+
+/// By a domain, which knows its device: `n` times the view of each domain in turn.
+#[inline(never)]
+fn domain_hits(memory: &LocalMemory, domains: &[HostDomain], n: u64) -> u64 {
+    let mut sum = 0;
+    for domain in domains.iter().cycle().take(n as usize) {
+        let found = black_box(domain).registered(black_box(memory));
         sum += found.map_or(0, |view| u64::from(view.lkey()));
     }
     sum
@@ -87,29 +102,56 @@ fn twin(memory: &LocalMemory, devices: &[&str]) -> Twin {
 #[inline(never)]
 fn twin_hits(twin: &Twin, devices: &[&str], n: u64) -> u64 {
     let mut sum = 0;
-    for at in 0..n as usize {
-        let device = black_box(devices[at % devices.len()]);
+    for device in devices.iter().cycle().take(n as usize) {
+        let device = black_box(*device);
         let found = black_box(twin).get("verbs").and_then(|views| views.get(device).cloned());
         sum += found.map_or(0, |found| u64::from(found.view.lkey()));
     }
     sum
 }
 
+/// Without taking a reference, under the map's own lock.
+#[inline(never)]
+fn borrowed_twin_hits(twin: &Twin, devices: &[&str], n: u64) -> u64 {
+    let mut sum = 0;
+    for device in devices.iter().cycle().take(n as usize) {
+        let device = black_box(*device);
+        let views = black_box(twin).get("verbs");
+        sum += views.and_then(|views| views.get(device).map(|found| found.view.lkey())).map_or(0, u64::from);
+    }
+    sum
+}
+
+/// Domains of a software fabric's devices, in which the memory is registered.
+fn domains(memory: &LocalMemory, devices: &[&str]) -> (SoftFabric, Vec<HostDomain>) {
+    let config = SoftConfig::default().devices(devices.iter().map(|device| SoftDevice::new(*device)).collect());
+    let soft = SoftFabric::new(config).expect("a free slot");
+    let domain = |device: &&str| {
+        let context = DeviceContext::open(&soft.symbols(), Some(device)).expect("the device");
+        let domain = HostDomain::new(&ProtectionDomain::new(&context, 1).expect("a domain")).expect("the device");
+        domain.register(memory).expect("the first");
+        domain
+    };
+    let domains = devices.iter().map(domain).collect();
+    (soft, domains)
+}
+
 fn hit(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("registration hit");
-    for devices in [&DEVICES[..1], &DEVICES[..]] {
+    for devices in [&DEVICES[..1], &DEVICES[..4], &DEVICES[..], &LONG[..]] {
         let memory = registered(devices);
         let twin = twin(&memory, devices);
-        let of = devices.len();
-        group.bench_function(format!("ours, {of}"), |b| {
-            b.iter_custom(|n| by_blocks(n, BLOCK, || time(|| hits(&memory, devices, BLOCK))))
-        });
-        group.bench_function(format!("ours, borrowed, {of}"), |b| {
-            b.iter_custom(|n| by_blocks(n, BLOCK, || time(|| borrowed_hits(&memory, devices, BLOCK))))
-        });
-        group.bench_function(format!("map of maps, {of}"), |b| {
-            b.iter_custom(|n| by_blocks(n, BLOCK, || time(|| twin_hits(&twin, devices, BLOCK))))
-        });
+        let of = format!("{} of {} bytes", devices.len(), devices[0].len());
+        let mut path = |name: &str, hits: &dyn Fn() -> u64| {
+            group.bench_function(format!("{name}, {of}"), |b| b.iter_custom(|n| by_blocks(n, BLOCK, || time(hits))));
+        };
+        let elsewhere = LocalMemory::new(OwnedBytes::from(vec![0; 64])).expect("host memory");
+        let (_soft, domains) = domains(&elsewhere, devices);
+        path("ours", &|| hits(&memory, devices, BLOCK));
+        path("ours, by a domain", &|| domain_hits(&elsewhere, &domains, BLOCK));
+        path("ours, counted", &|| counted_hits(&memory, devices, BLOCK));
+        path("map of maps", &|| twin_hits(&twin, devices, BLOCK));
+        path("map of maps, borrowed", &|| borrowed_twin_hits(&twin, devices, BLOCK));
     }
     group.finish();
 }

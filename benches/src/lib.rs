@@ -15,6 +15,7 @@ pub mod callgrind;
 pub mod copy_loop;
 pub mod link_loops;
 pub mod lock_loops;
+pub mod one_sided_loop;
 pub mod provider;
 pub mod raw_loop;
 pub mod segment_loops;

@@ -6,6 +6,7 @@ use parking_lot::RwLock;
 
 use crate::c_side::{CSide, Compiled, Work};
 use crate::lock_loops::{ThreeModes, disjoint_pairs, exclusive_pairs, read_pairs};
+use crate::one_sided_loop;
 use crate::provider::{For, Provider};
 use crate::segment_loops::{self as segments, Lie};
 use crate::sides::{Around, Bare, InC, Side};
@@ -57,6 +58,9 @@ subjects! {
     "parking/exclusive" => exclusive::<AccessLock>,
     "parking_lot/read" => read::<RwLock<()>>,
     "parking_lot/write" => exclusive::<RwLock<()>>,
+    "one-sided/write-poll" => one_sided_loop::writes_and_polls,
+    "one-sided/read-wait" => one_sided_loop::reads_and_waits,
+    "one-sided/poll-empty" => one_sided_loop::empty_polls,
     "part-count" => |n| segments::part_counts(segments::tebibyte(), n),
     "nth-part" => |n| segments::nth_parts(segments::tebibyte(), n),
     "look-up/1" => |n| look_ups(Lie::Evenly, 1, n),

@@ -16,11 +16,12 @@ use std::time::{Duration, Instant};
 
 use bareverbs_core::connect::{HELLO_BYTES, Hello, Step};
 use bareverbs_core::link::{Carrier, Checksum, Header, Immediate, Raw, SendError};
-use bareverbs_core::verbs::PortState;
+use bareverbs_core::verbs::{AccessFlags, PortState};
 use bareverbs_shell::endpoint::{Endpoint, EndpointErrorKind, Event, Frames, Waking};
 use bareverbs_shell::exchange::{self, ExchangeErrorKind, Listener, Terms};
 use bareverbs_shell::memory::{AccessLock, Backend, HostDomain, LocalMemory, OwnedBytes};
 use bareverbs_shell::objects::ProtectionDomain;
+use bareverbs_shell::one_sided::{self, Transfers, TransfersConfig};
 use bareverbs_shell::soft::{Mode, Record, SoftConfig};
 use bareverbs_shell::wait::{Relax, Wait};
 
@@ -292,6 +293,7 @@ fn memory_that_is_registered_is_found_without_an_allocation() {
             let found = memory.registrations(Backend::VERBS).registered(world.device());
             assert_eq!(found.view().map(|view| view.lkey()), Some(key));
             assert_eq!(memory.registrations(Backend::VERBS).iter().count(), 1);
+            assert_eq!(host.registered(&memory).map(|view| view.lkey()), Some(key));
             let view = host.register(&memory).expect("in force");
             assert_eq!(view.part(8, 8).map(|part| part.lkey()), Ok(key));
         }
@@ -330,6 +332,56 @@ fn a_request_in_a_bound_segment_allocates_nothing() {
         });
         assert_eq!(counted, 0, "{identity:?}");
     }
+}
+
+/// Writes, reads and atomics both ways, with arrivals, waits of each kind and refusals. What an error of a wait lists is aside.
+fn one_sided(world: &World) {
+    for waking in [Waking::Polling, Waking::Events] {
+        let config = TransfersConfig::new("the other end").depths(64, 4).timeout(18).waking(waking);
+        let end = || Transfers::<4>::new(&world.open(), config.clone()).expect("a queue pair");
+        let (mut a, mut b) = (end(), end());
+        one_sided::connect_pair(&mut a, &mut b).expect("both are in INIT");
+        let registered = |end: &Transfers<4>| {
+            let memory = LocalMemory::new(OwnedBytes::from(vec![0; 64])).expect("host memory");
+            let domain = HostDomain::new(end.domain().expect("not closed")).expect("the device can be asked");
+            let domain = domain.access(HostDomain::ACCESS | AccessFlags::REMOTE_ATOMIC);
+            domain.register(&memory).expect("registered");
+            (domain, memory)
+        };
+        let ((domain, memory), (there, others)) = (registered(&a), registered(&b));
+        let lease = there.register(&others).expect("registered").publish().expect("a key");
+        let counted = allocations(|| {
+            for round in 0..50 {
+                let local = domain.registered(&memory).expect("in force");
+                let (word, remote_word) =
+                    (local.part(8, 8).expect("within"), lease.remote().part(8, 8).expect("within"));
+                a.write_with_imm(local, lease.remote(), round).expect("room");
+                a.read(local, lease.remote()).expect("room");
+                a.fetch_add(&word, &remote_word, 1).expect("room");
+                a.compare_swap(&word, &remote_word, 1, 2).expect("room");
+                let (patience, mut came) = (patiently(), 0);
+                while came == 0 {
+                    came += b.wait(&patience, |_| ()).expect("it comes");
+                }
+                assert_eq!(a.wait_for_all(&patience, |_| ()), Ok(4));
+                assert_eq!((a.poll(|_| ()), a.pending().count()), (Ok(0), 0));
+                // A refusal before posting allocates as little.
+                assert!(a.write(&word, lease.remote()).is_err());
+            }
+        });
+        assert_eq!(counted, 0, "{}, {waking:?}", world.name);
+    }
+}
+
+#[test]
+fn one_sided_operations_allocate_nothing_on_the_software_fabric() {
+    one_sided(&World::of_config(SoftConfig::default().mode(Mode::Prompt).record(Record::Off), "soft"));
+}
+
+#[test]
+#[ignore = "needs an RDMA device"]
+fn one_sided_operations_allocate_nothing_on_the_system() {
+    one_sided(&World::system().expect("a device with an active port"));
 }
 
 /// On the system's library, where it has a device: in the soft-RoCE guest, `--include-ignored`.

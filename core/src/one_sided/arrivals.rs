@@ -63,6 +63,11 @@ impl Posted {
         Ok(())
     }
 
+    /// None of them ends any more.
+    pub(super) fn forget_all(&mut self) {
+        *self = Self::of(self.numbers);
+    }
+
     fn after_jump(&self, number: u64) -> u64 {
         match self.jump {
             Some((end, start)) if number == end => start,

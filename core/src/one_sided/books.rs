@@ -11,9 +11,9 @@ use crate::link::{CarrierError, Fault};
 use crate::one_sided::arrivals::{Arrival, Posted};
 use crate::one_sided::numbers::Numbers;
 use crate::one_sided::operations::{Matched, NoPlace, OperationId, Operations, Start, Status};
-use crate::verbs::WcOpcode;
 use crate::verbs::completion::{FailedCompletion, Wc};
 use crate::verbs::inline_calls::{Completion, QueueId};
+use crate::verbs::{WcOpcode, WcStatus};
 
 /// Why no operation was started. Nothing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,6 +139,7 @@ impl<const N: usize> Books<N> {
     }
 
     /// Takes a completion.
+    #[inline]
     pub fn accept(&mut self, completion: &Completion<'_>) -> Accepted {
         if completion.queue() != self.queue || completion.qp_num() != self.qp_num {
             return Accepted::Foreign;
@@ -146,6 +147,7 @@ impl<const N: usize> Books<N> {
         self.take(completion.wr_id(), completion.outcome())
     }
 
+    #[inline]
     fn take(&mut self, wr_id: u64, outcome: Result<&Wc, FailedCompletion>) -> Accepted {
         match WorkId::from_raw(wr_id).direction() {
             Direction::Send => self.take_send(wr_id, outcome.err()),
@@ -153,6 +155,7 @@ impl<const N: usize> Books<N> {
         }
     }
 
+    #[inline]
     fn take_send(&mut self, wr_id: u64, failure: Option<FailedCompletion>) -> Accepted {
         let status = if failure.is_none() { Status::Success } else { Status::Failed };
         let matched = self.operations.complete(wr_id, status);
@@ -196,12 +199,31 @@ impl<const N: usize> Books<N> {
         Accepted::Quiet
     }
 
-    /// Breaks, for what completions do not tell. The first cause stays.
+    /// Breaks, for what completions do not tell. The first cause stays; but a flushed receive tells only that there is one.
     #[cold]
     pub fn break_with(&mut self, fault: Fault) {
-        if self.cause.is_none() {
-            self.cause = Some(fault);
+        match self.cause {
+            None => self.cause = Some(fault),
+            Some(first) if is_flush(first) && !is_flush(fault) => self.cause = Some(fault),
+            Some(_) => {}
         }
+    }
+
+    /// Whether it is broken and nothing of what was outstanding has still to be told by its own completion: [`tell_next`](Self::tell_next)
+    /// tells the rest. Where a receive was flushed and no more is known, the operation that failed has yet to
+    /// say so, and each behind it is flushed too.
+    pub const fn is_over(&self) -> bool {
+        match self.cause {
+            None => false,
+            Some(cause) => self.untold() == 0 || !is_flush(cause),
+        }
+    }
+
+    /// The queue pair is gone, and what it had outstanding with it: nobody is told of that any more, and nothing is started.
+    pub fn queue_pair_gone(&mut self) {
+        self.break_with(Fault::Abandoned);
+        self.operations.forget_all();
+        self.receives.forget_all();
     }
 
     /// Why it is broken, if it is.
@@ -209,10 +231,11 @@ impl<const N: usize> Books<N> {
         self.cause
     }
 
-    /// The oldest operation that nobody was told the end of, which the caller now tells: for books that are broken, since no
-    /// completion needs to come any more. Its place is free only when its requests have completed, or never.
+    /// The oldest operation that nobody was told the end of, which the caller now tells: for books that are
+    /// [over](Self::is_over), since no completion needs to come any more. Its place is free only when its requests have completed,
+    /// or never.
     pub fn tell_next(&mut self) -> Option<OperationId> {
-        if self.cause.is_some() { self.operations.tell_next() } else { None }
+        if self.is_over() { self.operations.tell_next() } else { None }
     }
 
     /// The caller was told otherwise that this operation, the latest, is over.
@@ -238,6 +261,16 @@ impl<const N: usize> Books<N> {
     /// The operations whose end was not told, oldest first.
     pub fn pending(&self) -> impl Iterator<Item = OperationId> {
         self.operations.waited_for()
+    }
+}
+
+/// Whether it is a receive that was flushed: of what was wrong it says nothing.
+const fn is_flush(cause: Fault) -> bool {
+    match cause {
+        Fault::Failed(FailedCompletion { wr_id, status: WcStatus::WR_FLUSH_ERR, .. }) => {
+            matches!(WorkId::from_raw(wr_id).direction(), Direction::Receive)
+        }
+        _ => false,
     }
 }
 

@@ -143,6 +143,7 @@ impl<const N: usize> Operations<N> {
         OperationId(first)
     }
 
+    #[inline]
     pub(super) fn complete(&mut self, wr_id: u64, status: Status) -> Matched {
         let (slot, any) = (self.oldest, self.live > 0);
         let oldest = match self.ring.get_mut(slot) {
@@ -187,6 +188,13 @@ impl<const N: usize> Operations<N> {
             live.told = true;
             self.untold = self.untold.saturating_sub(1);
         }
+    }
+
+    /// None of them is in flight any more, and nobody is told.
+    pub(super) const fn forget_all(&mut self) {
+        self.live = 0;
+        self.untold = 0;
+        self.slots_used = 0;
     }
 
     /// Those that the caller waits for, oldest first.

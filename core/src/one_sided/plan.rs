@@ -5,6 +5,7 @@
 
 use core::fmt;
 
+use crate::verbs::AccessFlags;
 use crate::verbs::device::AtomicCap;
 use crate::view::{KeyedRange, RemoteView};
 
@@ -47,6 +48,11 @@ impl Operation {
     /// Whether an answer comes back, which lands in the local view.
     pub const fn has_answer(self) -> bool {
         self.is_atomic() || matches!(self, Self::Read)
+    }
+
+    /// What the local view's region must permit: the own device writes what comes back.
+    pub const fn local_access(self) -> AccessFlags {
+        if self.has_answer() { AccessFlags::LOCAL_WRITE } else { AccessFlags::empty() }
     }
 }
 

@@ -14,11 +14,13 @@
 //! | `agreement` | what two hellos make together | a list of what both must have alike |
 //! | `exchange` | what a peer sends while two ends connect | the documented order |
 //! | `link` | what a device completes, writes and answers | the requests that it has |
+//! | `one_sided` | what a device completes of one-sided operations | the requests that it has |
 //! | `segments` | chunks, windows, growth, reconciling | the slow twins of `core/tests/twins` |
 
 mod agreement;
 mod exchange;
 mod link;
+mod one_sided;
 mod reader;
 mod segments;
 mod wire;
@@ -26,6 +28,7 @@ mod wire;
 pub use agreement::agreement;
 pub use exchange::exchange;
 pub use link::link;
+pub use one_sided::one_sided;
 pub use segments::{chunks, growth, reconcile, windows};
 pub use wire::{destination, header, hello, step, tool_address};
 
@@ -33,7 +36,7 @@ pub use wire::{destination, header, hello, step, tool_address};
 pub type Property = fn(&[u8]);
 
 /// All of them, by name.
-pub const PROPERTIES: [(&str, Property); 12] = [
+pub const PROPERTIES: [(&str, Property); 13] = [
     ("agreement", agreement),
     ("chunks", chunks),
     ("destination", destination),
@@ -42,6 +45,7 @@ pub const PROPERTIES: [(&str, Property); 12] = [
     ("header", header),
     ("hello", hello),
     ("link", link),
+    ("one_sided", one_sided),
     ("reconcile", reconcile),
     ("step", step),
     ("tool_address", tool_address),

@@ -11,7 +11,7 @@
 
 #[allow(dead_code, unused_macros, unused_imports, reason = "core's tests ask more of it")]
 #[path = "../../../core/tests/it/link/provider.rs"]
-mod provider;
+pub(crate) mod provider;
 
 use std::ptr::NonNull;
 

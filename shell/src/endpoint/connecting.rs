@@ -2,20 +2,19 @@
 
 use std::sync::Arc;
 
-use bareverbs_core::connect::{Agreement, ConnectParams, CreditMode, Destination, Hello, Transition};
+use bareverbs_core::connect::{Agreement, CreditMode, Destination, Hello};
 use bareverbs_core::link::Carrier;
-use bareverbs_core::verbs::{Gid, Mtu};
+use bareverbs_core::verbs::Mtu;
 
+use crate::endpoint::local::Local;
 use crate::endpoint::{Endpoint, Stage, error};
 use crate::errno;
 use crate::error::Error;
-use crate::objects::{DeviceContext, QueuePair, gid};
 
 impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
     /// What the other end must know to connect.
     pub fn destination(&self) -> Destination {
-        let gid = self.gid.map_or(Gid::ZERO, |found| found.gid);
-        Destination { lid: self.port.lid(), qp_num: self.qp_num, psn: self.psn, gid }
+        self.local().destination()
     }
 
     /// What this end tells the other before either connects. The nonce is the caller's: an end with another one is refused.
@@ -109,46 +108,15 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
     }
 
     fn try_connect(&mut self, remote: &Destination, path_mtu: Mtu) -> Result<(), Error> {
-        self.check_gid()?;
-        let params = ConnectParams {
-            config: self.config.queue_pair,
-            link_layer: self.port.link_layer(),
-            path_mtu,
-            psn: self.psn,
-            sgid_index: self.gid.map(|found| found.index),
-            remote: *remote,
-        };
-        let to_rtr = Transition::to_rtr(&params).map_err(Error::Route)?;
-        self.queue_pair()?.modify(&to_rtr)?;
-        self.check_gid()?;
-        errno::clear();
-        if let Err(refused) = self.link.post_receives(RECV) {
-            let errno = error::errno_of_receive(&refused);
-            return Err(self.context()?.call_error("ibv_post_recv", errno, Some(self.port.number)).into());
-        }
-        self.queue_pair()?.modify(&Transition::to_rts(&params))
+        let (local, config) = (self.local(), self.config.queue_pair);
+        let Self { link, plumbing, .. } = self;
+        local.connect(plumbing, config, remote, path_mtu, || {
+            errno::clear();
+            link.post_receives(RECV).map(drop).map_err(|refused| error::errno_of_receive(&refused))
+        })
     }
 
-    /// That the GID published is still at its index.
-    fn check_gid(&self) -> Result<(), Error> {
-        let Some(published) = self.gid else { return Ok(()) };
-        let context = self.context()?;
-        context.check_use()?;
-        match gid::read(context, self.port.number, published.index) {
-            Some(now) if now.gid == published.gid => Ok(()),
-            _ => Err(Error::GidChanged { device: Arc::clone(&self.plumbing.device), index: published.index }),
-        }
-    }
-
-    fn queue_pair(&mut self) -> Result<&mut QueuePair, Error> {
-        let device = &self.plumbing.device;
-        let gone = || Error::State { device: Arc::clone(device), what: "its queue pair is gone" };
-        self.plumbing.queue_pair.as_mut().ok_or_else(gone)
-    }
-
-    fn context(&self) -> Result<&Arc<DeviceContext>, Error> {
-        let device = &self.plumbing.device;
-        let gone = || Error::State { device: Arc::clone(device), what: "its device is closed" };
-        self.plumbing.context.as_ref().ok_or_else(gone)
+    fn local(&self) -> Local {
+        Local { port: self.port, gid: self.gid, qp_num: self.qp_num, psn: self.psn }
     }
 }

@@ -15,6 +15,7 @@ mod config;
 mod connecting;
 mod error;
 mod frames;
+pub(crate) mod local;
 mod message;
 mod posting;
 pub(crate) mod teardown;

@@ -63,6 +63,19 @@ impl Plumbing {
         self.abandoned == Some(Ok(()))
     }
 
+    /// The queue pair.
+    pub(crate) fn queue_pair(&mut self) -> Result<&mut QueuePair, Error> {
+        let device = &self.device;
+        let gone = || Error::State { device: Arc::clone(device), what: "its queue pair is gone" };
+        self.queue_pair.as_mut().ok_or_else(gone)
+    }
+
+    /// The device.
+    pub(crate) fn context(&self) -> Result<&Arc<DeviceContext>, Error> {
+        let gone = || Error::State { device: Arc::clone(&self.device), what: "its device is closed" };
+        self.context.as_ref().ok_or_else(gone)
+    }
+
     /// Asks for an event at the next completion.
     pub(crate) fn arm(&mut self) -> Result<(), Error> {
         self.queue.as_mut().map_or(Ok(()), |queue| queue.arm(Notify::Any))

@@ -30,6 +30,7 @@ use super::failure::RegistrationFailure;
 use super::local_memory::LocalMemory;
 use super::location::Location;
 use super::registrations::Registered;
+use super::slots::Ends;
 use super::view::{View, ViewGuard};
 use crate::error::Error;
 use crate::objects::{MemoryRegion, ProtectionDomain};
@@ -42,6 +43,8 @@ use crate::objects::{MemoryRegion, ProtectionDomain};
 pub struct HostDomain {
     domain: Arc<ProtectionDomain>,
     device: DeviceName,
+    /// The name's, which every hit compares.
+    ends: Ends,
     rules: RegionRules,
     access: AccessFlags,
 }
@@ -126,7 +129,8 @@ impl HostDomain {
                 Err(error) => return Err(error),
             }
         };
-        Ok(Self { domain: Arc::clone(domain), device, rules, access: Self::ACCESS })
+        let ends = Ends::of(device.as_bytes());
+        Ok(Self { domain: Arc::clone(domain), device, ends, rules, access: Self::ACCESS })
     }
 
     /// Registers with this access instead. Optional bits ([`AccessFlags::OPTIONAL_RANGE`]: relaxed ordering) go by
@@ -151,7 +155,15 @@ impl HostDomain {
         &self.rules
     }
 
-    /// The view of the memory on this device: the one in force, or a new registration of all of it.
+    /// The view of the memory that is in force in this domain, if there is one: no lock, no allocation, no reference counted.
+    /// For data paths that hold the memory while they post.
+    #[inline]
+    pub fn registered<'memory>(&self, memory: &'memory LocalMemory) -> Option<&'memory View> {
+        memory.registrations(Backend::VERBS).view_of(&self.device, &self.ends).filter(|view| self.owns(view))
+    }
+
+    /// The view of the memory on this device: the one in force, or a new registration of all of it. The one in force has the
+    /// [access](View::access) that it was registered with.
     ///
     /// Threads that come at once register at once; the first that is done stands, and the others' regions are deregistered.
     /// No lock is held meanwhile.
@@ -162,7 +174,8 @@ impl HostDomain {
     pub fn register(&self, memory: &LocalMemory) -> Result<View, RegisterError> {
         let registrations = memory.registrations(Backend::VERBS);
         match registrations.registered(self.device.as_str()) {
-            Registered::View(view) => return self.of_this_domain(view),
+            Registered::View(view) if self.owns(view) => return Ok(view.clone()),
+            Registered::View(_) => return Err(RegisterError::OtherDomain { device: self.device }),
             Registered::Failed(failure) => return Err(RegisterError::Failed(failure)),
             Registered::Nothing => {}
         }
@@ -209,7 +222,7 @@ impl HostDomain {
         })?;
         let keyed = KeyedRange::new(range.base(), range.base(), range.len_bytes(), region.lkey(), region.rkey())
             .map_err(|_| self.refused(RegionRefused::Empty))?;
-        let guard = Arc::new(RegisteredRegion { region, device: self.device });
+        let guard = Arc::new(RegisteredRegion { region, device: self.device, access: self.access });
         // SAFETY: 1: the guard is the region with these keys, which was registered at its own addresses. 2: it holds the
         // memory's owner, as above.
         Ok(unsafe { View::new(keyed, guard) })
@@ -223,12 +236,13 @@ impl HostDomain {
     }
 
     fn of_this_domain(&self, view: View) -> Result<View, RegisterError> {
-        match view.protection_domain() {
-            Some(domain) if !Arc::ptr_eq(domain, &self.domain) => {
-                Err(RegisterError::OtherDomain { device: self.device })
-            }
-            _ => Ok(view),
-        }
+        if self.owns(&view) { Ok(view) } else { Err(RegisterError::OtherDomain { device: self.device }) }
+    }
+
+    /// Whether the view's keys are of this domain, or of none that is known.
+    #[inline]
+    fn owns(&self, view: &View) -> bool {
+        view.protection_domain().is_none_or(|domain| Arc::ptr_eq(domain, &self.domain))
     }
 
     fn refused(&self, refused: RegionRefused) -> RegisterError {
@@ -240,6 +254,7 @@ impl HostDomain {
 struct RegisteredRegion {
     region: MemoryRegion,
     device: DeviceName,
+    access: AccessFlags,
 }
 
 impl ViewGuard for RegisteredRegion {
@@ -249,5 +264,9 @@ impl ViewGuard for RegisteredRegion {
 
     fn protection_domain(&self) -> Option<&Arc<ProtectionDomain>> {
         Some(self.region.domain())
+    }
+
+    fn access(&self) -> Option<AccessFlags> {
+        Some(self.access)
     }
 }

@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use bareverbs_core::verbs::AccessFlags;
 use bareverbs_core::view::{DeviceName, RemoteView};
 
 use super::view::View;
@@ -55,7 +56,18 @@ pub enum PublishError {
         /// The device.
         device: DeviceName,
     },
+    /// It was registered with no access for others.
+    NothingPermitted {
+        /// The device.
+        device: DeviceName,
+        /// What its keys permit.
+        access: AccessFlags,
+    },
 }
+
+/// What lets others do anything.
+const FOR_OTHERS: AccessFlags =
+    AccessFlags::REMOTE_WRITE.union(AccessFlags::REMOTE_READ).union(AccessFlags::REMOTE_ATOMIC);
 
 impl fmt::Display for PublishError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -63,6 +75,11 @@ impl fmt::Display for PublishError {
             Self::NoRemoteKey { device } => {
                 write!(f, "device {device} gave no key for others (rkey 0): it has no one-sided operations")
             }
+            Self::NothingPermitted { device, access } => write!(
+                f,
+                "on device {device} it was registered with {access:?}, which lets others do nothing: register it with \
+                 REMOTE_WRITE, REMOTE_READ or REMOTE_ATOMIC"
+            ),
         }
     }
 }
@@ -72,6 +89,11 @@ impl std::error::Error for PublishError {}
 impl Lease {
     pub(super) fn of(view: &View) -> Result<Self, PublishError> {
         let device = *view.device();
+        if let Some(access) = view.access()
+            && !access.intersects(FOR_OTHERS)
+        {
+            return Err(PublishError::NothingPermitted { device, access });
+        }
         match RemoteView::new(view.key_addr(), view.len_bytes(), view.rkey(), device) {
             Ok(remote) if view.rkey() != 0 => Ok(Self { view: view.clone(), remote }),
             // A view's numbers make a remote view; its key may not be one.

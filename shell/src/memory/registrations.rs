@@ -8,10 +8,11 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bareverbs_core::range::AddressRange;
+use bareverbs_core::view::DeviceName;
 
 use super::backend::Backend;
 use super::failure::RegistrationFailure;
-use super::slots::Slots;
+use super::slots::{Ends, Slots};
 use super::view::View;
 
 /// Views in force. Once there, a view stays as long as this does.
@@ -22,18 +23,18 @@ pub(super) type Failures = Slots<Mutex<Option<Arc<RegistrationFailure>>>>;
 
 /// What is known of a device.
 #[derive(Clone, Debug)]
-pub enum Registered {
-    /// The memory is registered.
-    View(View),
+pub enum Registered<'memory> {
+    /// The memory is registered, and stays so as long as a handle of it lives. Who needs the view beyond that clones it.
+    View(&'memory View),
     /// Nobody has tried.
     Nothing,
     /// It was refused.
     Failed(Arc<RegistrationFailure>),
 }
 
-impl Registered {
+impl<'memory> Registered<'memory> {
     /// The view, if the memory is registered.
-    pub fn view(self) -> Option<View> {
+    pub fn view(self) -> Option<&'memory View> {
         match self {
             Self::View(view) => Some(view),
             _ => None,
@@ -94,19 +95,26 @@ pub struct Registrations<'memory> {
 impl<'memory> Registrations<'memory> {
     /// What is known of that device.
     ///
-    /// Where the memory is registered this takes no lock, allocates nothing, and counts one reference.
+    /// Where the memory is registered this takes no lock, allocates nothing, clones no string and counts no reference: views in
+    /// force stay as long as a handle.
     #[inline]
-    pub fn registered(&self, device: &str) -> Registered {
+    pub fn registered(&self, device: &str) -> Registered<'memory> {
         match self.view(device) {
-            Some(view) => Registered::View(view.clone()),
-            None => self.not_registered(device),
+            Some(view) => Registered::View(view),
+            None => not_registered(self.failures, self.backend, device),
         }
     }
 
-    /// The view in force on that device: no lock, no allocation, no reference counted.
+    /// The view in force on that device, found as [`registered`](Self::registered) finds it.
     #[inline]
     pub fn view(&self, device: &str) -> Option<&'memory View> {
         self.views.find(self.backend, device.as_bytes())?.get()
+    }
+
+    /// The same of a name whose ends are known.
+    #[inline]
+    pub(super) fn view_of(&self, device: &DeviceName, ends: &Ends) -> Option<&'memory View> {
+        self.views.find_by(self.backend, ends, device.as_bytes())?.get()
     }
 
     /// All views in force, in the order in which their devices became known.
@@ -168,14 +176,15 @@ impl<'memory> Registrations<'memory> {
     pub fn forget_failure(&self, device: &str) -> Option<Arc<RegistrationFailure>> {
         lock(self.failures.find(self.backend, device.as_bytes())?).take()
     }
+}
 
-    #[cold]
-    fn not_registered(&self, device: &str) -> Registered {
-        let Some(failure) = self.failures.find(self.backend, device.as_bytes()) else { return Registered::Nothing };
-        match &*lock(failure) {
-            Some(failure) => Registered::Failed(Arc::clone(failure)),
-            None => Registered::Nothing,
-        }
+/// Of its own, and not of a `Registrations`, which is not put together then where there is a view.
+#[cold]
+fn not_registered<'memory>(failures: &'memory Failures, backend: Backend, device: &str) -> Registered<'memory> {
+    let Some(failure) = failures.find(backend, device.as_bytes()) else { return Registered::Nothing };
+    match &*lock(failure) {
+        Some(failure) => Registered::Failed(Arc::clone(failure)),
+        None => Registered::Nothing,
     }
 }
 

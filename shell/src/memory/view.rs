@@ -9,6 +9,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use bareverbs_core::verbs::AccessFlags;
 use bareverbs_core::view::{DeviceName, KeyedRange, KeyedRangeError};
 
 use super::lease::{Lease, PublishError};
@@ -21,6 +22,11 @@ pub trait ViewGuard: Send + Sync {
 
     /// The protection domain that the keys are of; `None` where they are of no domain of this library's.
     fn protection_domain(&self) -> Option<&Arc<ProtectionDomain>> {
+        None
+    }
+
+    /// What the keys permit; `None` where only the device knows.
+    fn access(&self) -> Option<AccessFlags> {
         None
     }
 }
@@ -99,6 +105,16 @@ impl View {
         self.guard.protection_domain()
     }
 
+    /// What its keys permit, as they were registered; `None` where only the device knows.
+    pub fn access(&self) -> Option<AccessFlags> {
+        self.guard.access()
+    }
+
+    /// What keeps its keys in force.
+    pub(crate) const fn guard(&self) -> &Arc<dyn ViewGuard> {
+        &self.guard
+    }
+
     /// The part of it that starts `offset_bytes` into it and is `len_bytes` long, under the same keys and guard.
     ///
     /// # Errors
@@ -110,7 +126,7 @@ impl View {
     /// Makes it known to peers: the lease tells what to send them, and keeps the keys in force until it is withdrawn.
     ///
     /// # Errors
-    /// [`PublishError`] where there is no key for others.
+    /// [`PublishError`] where there is no key for others, or it permits them nothing.
     pub fn publish(&self) -> Result<Lease, PublishError> {
         Lease::of(self)
     }

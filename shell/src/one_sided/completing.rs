@@ -5,7 +5,6 @@
 
 use bareverbs_core::link::Fault;
 use bareverbs_core::one_sided::{Accepted, Arrival, Books, OperationId};
-use bareverbs_core::verbs::Wc;
 use bareverbs_core::verbs::inline_calls::PostError;
 
 use crate::errno;
@@ -52,6 +51,8 @@ impl<const N: usize> Transfers<N> {
     ///
     /// An operation that fails breaks the queue pair: whatever else is outstanding ends with it, in the same call. So does a
     /// completion that cannot be, a poll that fails, and a fatal event of the device.
+    /// A receive that was flushed says only that something has failed: the operations outstanding then say what, each by its own
+    /// completion.
     ///
     /// # Errors
     /// When nothing came: [`TransferErrorKind::Broken`] of a queue pair that is, for good. [`TransferErrorKind::NotConnected`].
@@ -63,11 +64,10 @@ impl<const N: usize> Transfers<N> {
         self.heed_events();
         let mut events = 0;
         let mut arrived = 0;
-        let Self { plumbing, books, held, .. } = self;
+        let Self { plumbing, books, held, room, .. } = self;
         let Some(queue) = &mut plumbing.queue else { return Err(self.failed(TransferErrorKind::NotConnected)) };
-        let mut room = [Wc::default(); 16];
         let batch = Batch(books);
-        match queue.poll_here(&mut room) {
+        match queue.poll_here(room) {
             Err(error) => batch.0.break_with(Fault::Poll(error)),
             Ok(completions) => {
                 for completion in completions {
@@ -97,7 +97,7 @@ impl<const N: usize> Transfers<N> {
         self.replace_receives(arrived);
         events += self.tell_the_rest(&mut on);
         match self.books.cause() {
-            Some(cause) if events == 0 => Err(self.failed(TransferErrorKind::Broken { cause })),
+            Some(cause) if events == 0 && self.books.is_over() => Err(self.failed(TransferErrorKind::Broken { cause })),
             _ => Ok(events),
         }
     }
@@ -116,6 +116,9 @@ impl<const N: usize> Transfers<N> {
     /// # Errors
     /// As [`wait`](Self::wait).
     pub fn wait_for_all(&mut self, wait: &Wait<'_>, mut on: impl FnMut(Event)) -> Result<usize, TransferError> {
+        if self.stage == Stage::Failed {
+            return Err(self.failed(TransferErrorKind::NotConnected));
+        }
         let mut waiting = wait.begin();
         let mut events = 0;
         while self.books.untold() > 0 {
@@ -141,7 +144,7 @@ impl<const N: usize> Transfers<N> {
                 }
                 0 => {
                     self.take_events()?;
-                    if self.books.cause().is_some() {
+                    if self.books.is_over() {
                         continue;
                     }
                     let left = waiting.left().map_err(|ended| self.ended(ended))?;
@@ -201,7 +204,7 @@ impl<const N: usize> Transfers<N> {
         if let WaitEnded::Deadline { .. } = ended {
             self.take_events()?;
         }
-        if self.books.cause().is_some() { Ok(()) } else { Err(self.ended(ended)) }
+        if self.books.is_over() { Ok(()) } else { Err(self.ended(ended)) }
     }
 
     /// Breaks if a fatal event concerns it. One look at a counter when there was none.

@@ -5,22 +5,21 @@
 
 use std::sync::Arc;
 
-use bareverbs_core::connect::{Agreement, ConnectParams, CreditMode, Destination, Hello, Transition};
+use bareverbs_core::connect::{Agreement, CreditMode, Destination, Hello};
 use bareverbs_core::link::{CarrierKind, Checksum};
-use bareverbs_core::verbs::{Gid, Mtu};
+use bareverbs_core::verbs::Mtu;
 
+use crate::endpoint::local::Local;
 use crate::endpoint::random_bits;
 use crate::errno;
 use crate::error::Error;
 use crate::exchange::Connect;
-use crate::objects::{DeviceContext, QueuePair, gid};
 use crate::one_sided::{Stage, Transfers, posting};
 
 impl<const N: usize> Transfers<N> {
     /// What the other end must know to connect.
     pub fn destination(&self) -> Destination {
-        let gid = self.gid.map_or(Gid::ZERO, |found| found.gid);
-        Destination { lid: self.port.lid(), qp_num: self.qp_num, psn: self.psn, gid }
+        self.local().destination()
     }
 
     /// The path MTU that this end can have; both ends take the lower.
@@ -54,73 +53,38 @@ impl<const N: usize> Transfers<N> {
         connected
     }
 
-    /// Ends it for good: the queue pair is destroyed, views in use are given back, and every later call says that it is not
-    /// connected. What else there is goes when this value is closed or dropped.
+    /// Ends it for good: the queue pair is destroyed, operations end with it without a word, views in use are given back, and
+    /// every later call says that it is not connected. What else there is goes when this value is closed or dropped.
     pub fn abandon(&mut self) {
         // First, so that nothing is called on the queue pair from here on.
         self.stage = Stage::Failed;
         self.plumbing.abandon_queue_pair();
-        // Where it could not be destroyed, or not by this process, views stay in use; the teardown tells of that.
+        // Where it could not be destroyed, or not by this process, operations stay outstanding and views in use; the teardown
+        // tells of that.
         if self.plumbing.is_abandoned() {
+            self.books.queue_pair_gone();
             self.held.give_back_all();
         }
     }
 
     fn try_connect(&mut self, remote: &Destination, path_mtu: Mtu) -> Result<(), Error> {
-        self.check_gid()?;
-        let mut config = self.config.queue_pair;
+        let (local, mut config, recv_depth) = (self.local(), self.config.queue_pair, self.recv_depth);
         config.max_rd_atomic = self.limits.max_rd_atomic;
-        let params = ConnectParams {
-            config,
-            link_layer: self.port.link_layer(),
-            path_mtu,
-            psn: self.psn,
-            sgid_index: self.gid.map(|found| found.index),
-            remote: *remote,
-        };
-        let to_rtr = Transition::to_rtr(&params).map_err(Error::Route)?;
-        self.queue_pair()?.modify(&to_rtr)?;
-        self.check_gid()?;
-        self.post_first_receives()?;
-        self.queue_pair()?.modify(&Transition::to_rts(&params))
-    }
-
-    fn post_first_receives(&mut self) -> Result<(), Error> {
-        for _ in 0..self.recv_depth {
-            let none =
-                || Error::State { device: Arc::clone(&self.plumbing.device), what: "request numbers are used up" };
-            let wr_id = self.books.next_receive().ok_or_else(none)?;
-            errno::clear();
-            if let Err(refused) = posting::post_receive(&mut self.calls, wr_id) {
-                let errno = errno::of_return(refused.raw());
-                return Err(self.context()?.call_error("ibv_post_recv", errno, Some(self.port.number)).into());
+        let Self { calls, books, plumbing, .. } = self;
+        local.connect(plumbing, config, remote, path_mtu, || {
+            for _ in 0..recv_depth {
+                // Numbers that are used up have no errno.
+                let wr_id = books.next_receive().ok_or(None)?;
+                errno::clear();
+                posting::post_receive(calls, wr_id).map_err(|refused| errno::of_return(refused.raw()))?;
+                books.receive_posted();
             }
-            self.books.receive_posted();
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
-    /// That the GID published is still at its index.
-    fn check_gid(&self) -> Result<(), Error> {
-        let Some(published) = self.gid else { return Ok(()) };
-        let context = self.context()?;
-        context.check_use()?;
-        match gid::read(context, self.port.number, published.index) {
-            Some(now) if now.gid == published.gid => Ok(()),
-            _ => Err(Error::GidChanged { device: Arc::clone(&self.plumbing.device), index: published.index }),
-        }
-    }
-
-    fn queue_pair(&mut self) -> Result<&mut QueuePair, Error> {
-        let device = &self.plumbing.device;
-        let gone = || Error::State { device: Arc::clone(device), what: "its queue pair is gone" };
-        self.plumbing.queue_pair.as_mut().ok_or_else(gone)
-    }
-
-    fn context(&self) -> Result<&Arc<DeviceContext>, Error> {
-        let device = &self.plumbing.device;
-        let gone = || Error::State { device: Arc::clone(device), what: "its device is closed" };
-        self.plumbing.context.as_ref().ok_or_else(gone)
+    fn local(&self) -> Local {
+        Local { port: self.port, gid: self.gid, qp_num: self.qp_num, psn: self.psn }
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bareverbs_core::link::Fault;
 use bareverbs_core::one_sided::{NotStarted, OperationId, PlanRefused};
+use bareverbs_core::verbs::AccessFlags;
 use bareverbs_core::verbs::completion::FailedCompletion;
 use bareverbs_core::verbs::inline_calls::RawErrno;
 
@@ -34,6 +35,13 @@ pub enum TransferErrorKind {
     NotStarted(NotStarted),
     /// The local view is of another protection domain, or of another device. Nothing was posted.
     ForeignView,
+    /// The local view was registered without what the operation does to it. Nothing was posted.
+    LocalAccess {
+        /// What the operation needs.
+        needs: AccessFlags,
+        /// What the view permits.
+        has: AccessFlags,
+    },
     /// The provider refused. Nothing was posted.
     Post(RawErrno, Option<Errno>),
     /// The provider refused a receive for writes with immediate data.
@@ -98,6 +106,9 @@ impl fmt::Display for TransferError {
             TransferErrorKind::ForeignView => f.write_str(
                 "the local view is of another protection domain or device: register the memory in this one's domain",
             ),
+            TransferErrorKind::LocalAccess { needs, has } => {
+                write!(f, "the operation needs {needs:?} of the local view, which was registered with {has:?}")
+            }
             TransferErrorKind::Post(raw, errno) => post_refused(f, "request", *raw, *errno),
             TransferErrorKind::Receive(raw, errno) => post_refused(f, "receive", *raw, *errno),
             TransferErrorKind::Broken { cause } => write!(f, "the queue pair is broken: {cause} (make it anew)"),

@@ -46,7 +46,7 @@ use bareverbs_core::link::{Direction, Fault};
 use bareverbs_core::one_sided::{Books, Limits, Operation, OperationId, Plan};
 use bareverbs_core::verbs::device::AtomicCap;
 use bareverbs_core::verbs::inline_calls::QueuePairCalls;
-use bareverbs_core::verbs::{AccessFlags, DeviceAttr};
+use bareverbs_core::verbs::{AccessFlags, DeviceAttr, Wc};
 use bareverbs_core::view::RemoteView;
 
 pub use completing::{Ended, Event};
@@ -65,6 +65,9 @@ use crate::objects::queue_pair::MARKER_SLOTS;
 use crate::objects::report::{DropFailure, report};
 use crate::objects::{CompletionChannel, CompletionQueue, DeviceContext, ProtectionDomain, QueuePair, drain};
 use held::Held;
+
+/// Completions that a poll takes at most.
+const POLL_AT_ONCE: usize = 16;
 
 /// Most reads that a hello can say.
 const MOST_READS: u8 = bareverbs_core::connect::hello::MOST_RD_ATOMIC;
@@ -101,6 +104,8 @@ const MOST_READS: u8 = bareverbs_core::connect::hello::MOST_RD_ATOMIC;
 pub struct Transfers<const N: usize> {
     calls: QueuePairCalls,
     books: Books<N>,
+    /// Where a poll puts completions: not cleared for each, which would cost an empty one more than all the rest.
+    room: [Wc; POLL_AT_ONCE],
     held: Arc<Held>,
     plumbing: Plumbing,
     config: TransfersConfig,
@@ -206,6 +211,7 @@ impl<const N: usize> Transfers<N> {
         Ok(Self {
             calls,
             books,
+            room: [Wc::default(); POLL_AT_ONCE],
             held,
             plumbing,
             config,
@@ -225,8 +231,8 @@ impl<const N: usize> Transfers<N> {
     ///
     /// # Errors
     /// Nothing was posted with [`TransferErrorKind::Refused`], [`NotStarted`](TransferErrorKind::NotStarted),
-    /// [`ForeignView`](TransferErrorKind::ForeignView), [`Post`](TransferErrorKind::Post),
-    /// [`NotConnected`](TransferErrorKind::NotConnected). With [`Broken`](TransferErrorKind::Broken) a part may have been: the
+    /// [`ForeignView`](TransferErrorKind::ForeignView), [`LocalAccess`](TransferErrorKind::LocalAccess),
+    /// [`Post`](TransferErrorKind::Post), [`NotConnected`](TransferErrorKind::NotConnected). With [`Broken`](TransferErrorKind::Broken) a part may have been: the
     /// queue pair is broken, the operation is over for the caller, and its memory is held until the queue pair is gone.
     pub fn write(&mut self, local: &View, remote: &RemoteView) -> Result<OperationId, TransferError> {
         self.start(Operation::Write, local, remote)
@@ -284,12 +290,13 @@ impl<const N: usize> Transfers<N> {
             return Err(self.failed(TransferErrorKind::NotConnected));
         }
         self.check_owner(local)?;
+        self.check_access(operation, local)?;
         let plan = Plan::new(operation, local.range(), remote, &self.limits);
         let plan = plan.map_err(|refused| self.failed(TransferErrorKind::Refused(refused)))?;
         let start = self.books.start(plan.parts());
         let start = start.map_err(|why| self.failed(TransferErrorKind::NotStarted(why)))?;
         let slot = start.slot();
-        self.held.hold(slot, local.clone());
+        self.held.hold(slot, local);
         errno::clear();
         // SAFETY: the view is held where the queue pair keeps it; it leaves that place when its last request has completed
         // (`Books`), or when the queue pair was drained or destroyed. A view's bytes have no Rust references (`View::new`, 2).
@@ -319,6 +326,18 @@ impl<const N: usize> Transfers<N> {
             _ => local.device().as_str() == &*self.plumbing.device,
         };
         if ours { Ok(()) } else { Err(self.failed(TransferErrorKind::ForeignView)) }
+    }
+
+    /// That the view lets the own device do what the operation does to it.
+    fn check_access(&self, operation: Operation, local: &View) -> Result<(), TransferError> {
+        let needs = operation.local_access();
+        if needs.is_empty() {
+            return Ok(());
+        }
+        match local.access() {
+            Some(has) if !has.contains(needs) => Err(self.failed(TransferErrorKind::LocalAccess { needs, has })),
+            _ => Ok(()),
+        }
     }
 
     /// That this thread may post and poll.

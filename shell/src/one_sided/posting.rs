@@ -24,6 +24,7 @@ pub(super) struct NotPosted {
 /// # Safety
 /// The local view that the plan was made of stays registered, and its memory mapped and free of Rust references, until the last
 /// of its requests has completed or the queue pair was destroyed.
+#[inline]
 pub(super) unsafe fn post(calls: &mut QueuePairCalls, plan: &Plan, start: &Start) -> Result<(), NotPosted> {
     let mut n = 0;
     while let Some(part) = plan.part(n) {
@@ -42,6 +43,7 @@ pub(super) unsafe fn post(calls: &mut QueuePairCalls, plan: &Plan, start: &Start
     Ok(())
 }
 
+#[inline]
 fn request(plan: &Plan, part: &Part, wr_id: u64) -> SendWr {
     let (remote_addr, rkey) = (part.remote_addr, plan.rkey());
     let rdma = SendTarget { rdma: RdmaTarget { remote_addr, rkey } };

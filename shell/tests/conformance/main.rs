@@ -9,9 +9,11 @@ mod credits;
 mod endpoints;
 mod leaving;
 mod one_sided;
+mod one_sided_asleep;
 #[path = "../it/own_process.rs"]
 mod own_process;
 mod picking;
+mod registrations;
 #[path = "../it/one_sided_scene.rs"]
 mod scene;
 mod segments;
@@ -34,15 +36,21 @@ fn main() -> ExitCode {
     let mut trials = Vec::new();
     let of_endpoints = endpoints::cases().into_iter().chain(credits::cases()).chain(leaving::cases());
     let of_endpoints = of_endpoints.chain(sleeping::cases()).map(|(name, case)| ("endpoints", name, case));
-    let of_one_sided = one_sided::cases().into_iter().map(|(name, case)| ("one_sided", name, case));
+    let of_one_sided = one_sided::cases().into_iter().chain(one_sided_asleep::cases());
+    let of_one_sided = of_one_sided.map(|(name, case)| ("one_sided", name, case));
+    let of_registrations = registrations::cases().into_iter().map(|(name, case)| ("registrations", name, case));
     let of_segments = segments::cases().into_iter().map(|(name, case)| ("segments", name, case));
-    for (group, name, case) in of_endpoints.chain(of_one_sided).chain(of_segments) {
+    let of_memory = of_registrations.chain(of_segments);
+    for (group, name, case) in of_endpoints.chain(of_one_sided).chain(of_memory) {
         for mode in modes() {
             trials.push(trial(&label(group, &mode, name), &Ok(()), move || on(&World::soft(mode), case)));
         }
         let on_system = move || on(&World::system().expect("it was there at the start"), case);
         trials.push(trial(&format!("{group}::system::{name}"), &system, on_system));
     }
+    trials.push(trial(registrations::LOCKED_MEMORY, &system, registrations::locked_memory));
+    let in_software = "registrations::soft::out_of_memory_names_the_limit_on_locked_memory_and_the_size";
+    trials.push(trial(in_software, &Ok(()), registrations::out_of_memory_in_software));
     trials.extend(picking::cases().into_iter().map(|case| {
         let needs = if case.needs_device { &system } else { &Ok(()) };
         trial(case.name, needs, case.run)

@@ -35,9 +35,11 @@ cases! {
     a_view_of_another_domain_is_refused_before_posting
     without_reads_agreed_on_they_are_refused_and_writes_go
     access_that_was_not_given_ends_the_operation_and_all_behind_it_once
+    what_the_local_view_does_not_permit_is_refused_before_posting
     a_withdrawn_view_cannot_be_reached
     as_many_as_may_be_in_flight_and_no_more
     above_the_largest_message_an_operation_is_split_and_ends_once
+    an_error_on_any_part_is_the_operations
     a_guard_is_held_until_completion_whatever_becomes_of_the_handles
     a_guard_is_held_until_the_queue_pair_is_gone
     a_peer_that_is_gone_costs_the_deadline_and_the_end_can_be_dropped
@@ -204,14 +206,24 @@ fn access_that_was_not_given_ends_the_operation_and_all_behind_it_once(world: &W
         assert!(matches!(refused.kind, TransferErrorKind::NotStarted(NotStarted::Broken { .. })), "{refused}");
         assert_eq!(content(&there), [4; 8]);
     }
-    // The own region does not let the own device write: what a read brings cannot land.
+}
+
+fn what_the_local_view_does_not_permit_is_refused_before_posting(world: &World) {
     let (mut a, b) = pair(world, &transfers_config());
     let (here, there) = (memory(&[3; 8]), memory(&[4; 8]));
+    // The own region does not let the own device write: what comes back could not land.
     let (local, lease) = (view(&a, &here, AccessFlags::empty()), published(&b, &there, ALL));
-    a.read(&local, lease.remote()).expect("posted");
-    let ends = finish(&mut a);
-    assert!(matches!(ends[..], [(_, Err(OperationError::Failed(_)))]), "{ends:?}");
-    assert_eq!(content(&here), [3; 8]);
+    let remote = lease.remote();
+    for refused in [a.read(&local, remote), a.fetch_add(&local, remote, 1), a.compare_swap(&local, remote, 4, 5)] {
+        let (needs, has) = (AccessFlags::LOCAL_WRITE, AccessFlags::empty());
+        let refused = refused.expect_err("nothing can land");
+        assert_eq!(refused.kind, TransferErrorKind::LocalAccess { needs, has });
+        assert!(refused.to_string().contains("LOCAL_WRITE"), "{refused}");
+    }
+    assert_eq!((a.pending().count(), content(&here), content(&there)), (0, vec![3; 8], vec![4; 8]));
+    let write = a.write(&local, remote).expect("its bytes may be read");
+    succeed(&mut a, write);
+    assert_eq!(content(&there), [3; 8]);
 }
 
 fn a_withdrawn_view_cannot_be_reached(world: &World) {
@@ -250,13 +262,22 @@ fn as_many_as_may_be_in_flight_and_no_more(world: &World) {
 }
 
 fn above_the_largest_message_an_operation_is_split_and_ends_once(world: &World) {
+    with_small_messages(world, split_on);
+}
+
+fn an_error_on_any_part_is_the_operations(world: &World) {
+    with_small_messages(world, fails_in_part);
+}
+
+/// On a software fabric of the case's own, whose largest message is of 1000 bytes; a system's are as large as they are.
+fn with_small_messages(world: &World, case: fn(&World)) {
     if world.soft.is_none() {
-        return split_on(world);
+        return case(world);
     }
     for mode in [Mode::Prompt, Mode::Adversarial { seed: 1 }, Mode::Adversarial { seed: 2 }] {
         let device = SoftDevice::new("soft0").max_message_bytes(1000);
         let small = World::of_config(SoftConfig::default().devices(vec![device]).mode(mode), "small messages");
-        split_on(&small);
+        case(&small);
         small.assert_clean();
     }
 }
@@ -280,6 +301,29 @@ fn split_on(world: &World) {
     let read = a.read(&landing, lease.remote()).expect("three parts");
     succeed(&mut a, read);
     assert!(content(&back) == pattern(len, 1));
+}
+
+/// Three parts, of which the second, or the third, is not the other end's to give.
+fn fails_in_part(world: &World) {
+    for registered_parts in [1, 2] {
+        let (mut a, b) = pair(world, &transfers_config());
+        let most = a.limits().max_message_bytes as usize;
+        let len = 2 * most + 1;
+        let (here, there) = (memory(&pattern(len, 1)), memory(&vec![0; registered_parts * most]));
+        let weak = here.downgrade().expect("owned bytes have a weak form");
+        let (local, lease) = (view(&a, &here, ALL), published(&b, &there, ALL));
+        // As a peer says that does not tell the truth.
+        let (base, rkey) = (lease.remote().key_addr(), lease.remote().rkey());
+        let claimed = RemoteView::new(base, len as u64, rkey, *lease.remote().device()).expect("a range");
+        let write = a.write_with_imm(&local, &claimed, 7).expect("three parts");
+        drop((here, local));
+        let ends = finish(&mut a);
+        let [(told, Err(OperationError::Failed(failure)))] = ends[..] else { panic!("{ends:?}") };
+        assert_eq!((told, failure.status), (write, WcStatus::REM_ACCESS_ERR));
+        assert!(content(&there)[..most] == pattern(len, 1)[..most], "what went before it is there");
+        drop(a);
+        assert!(weak.upgrade().is_err(), "all parts are done with");
+    }
 }
 
 fn a_guard_is_held_until_completion_whatever_becomes_of_the_handles(world: &World) {

@@ -62,7 +62,7 @@ fn before_the_deadline(end: &mut End) -> EndpointErrorKind {
 }
 
 /// Returns when a thread is about to sleep on a completion channel, or sleeps.
-fn until_it_sleeps(soft: &SoftFabric) {
+pub fn until_it_sleeps(soft: &SoftFabric) {
     let deadline = Instant::now() + PATIENCE;
     while calls_of(&soft.record(), "ibv_req_notify_cq") == 0 {
         assert!(Instant::now() < deadline, "nobody goes to sleep");

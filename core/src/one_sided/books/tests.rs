@@ -3,7 +3,7 @@ use std::collections::VecDeque;
 use std::vec::Vec;
 
 use super::*;
-use crate::verbs::{Be32, WcFlags, WcStatus};
+use crate::verbs::{Be32, WcFlags};
 
 const QP: u32 = 17;
 
@@ -169,6 +169,58 @@ fn a_receive_is_a_write_with_immediate_data_or_breaks() {
 fn first_of<const N: usize>(books: &Books<N>) -> u64 {
     let mut books = *books;
     books.next_receive().expect("a number") - 2
+}
+
+#[test]
+fn a_flushed_receive_leaves_it_to_the_operation_that_failed_to_say_why() {
+    let mut broken = books::<4>(9);
+    let receives = [(); 2].map(|()| {
+        let wr_id = broken.next_receive().expect("a number");
+        broken.receive_posted();
+        wr_id
+    });
+    let (first, slot) = begin(&mut broken, 2);
+    let (second, _) = begin(&mut broken, 1);
+    let flushed = |wr_id| FailedCompletion { status: WcStatus::WR_FLUSH_ERR, ..failure(wr_id) };
+    for wr_id in receives {
+        assert_eq!(broken.take(wr_id, Err(flushed(wr_id))), Accepted::Quiet);
+        let cause = Fault::Failed(flushed(receives[0]));
+        assert_eq!((broken.cause(), broken.is_over(), broken.tell_next()), (Some(cause), false, None));
+        assert_eq!(broken.start(1), Err(NotStarted::Broken { cause }));
+    }
+    let mut flushed_alike = broken;
+    let why = failure(first.raw() + 1);
+    assert_eq!(fails(&mut broken, why.wr_id), Accepted::Failed { operation: first, slot: Some(slot), failure: why });
+    assert_eq!((broken.cause(), broken.is_over()), (Some(Fault::Failed(why)), true));
+    assert_eq!((broken.tell_next(), broken.tell_next()), (Some(second), None));
+    // Where the other end was at fault, all are flushed alike.
+    let alike = flushed(first.raw());
+    let accepted = flushed_alike.take(alike.wr_id, Err(alike));
+    assert_eq!(accepted, Accepted::Failed { operation: first, slot: None, failure: alike });
+    assert_eq!((flushed_alike.is_over(), flushed_alike.tell_next()), (true, Some(second)));
+    // With nothing outstanding there is nobody else to say more.
+    let mut idle = books::<4>(9);
+    let wr_id = idle.next_receive().expect("a number");
+    idle.receive_posted();
+    idle.take(wr_id, Err(flushed(wr_id)));
+    assert!(idle.is_over());
+}
+
+#[test]
+fn with_the_queue_pair_all_that_was_outstanding_is_gone_and_nothing_is_started() {
+    let mut books = books::<4>(9);
+    let (ended, _) = begin(&mut books, 3);
+    let receive = books.next_receive().expect("a number");
+    books.receive_posted();
+    books.queue_pair_gone();
+    assert_eq!((books.in_flight(), books.untold(), books.receives(), books.pending().count()), (0, 0, 0, 0));
+    let cause = Fault::Abandoned;
+    assert_eq!((books.tell_next(), books.start(1)), (None, Err(NotStarted::Broken { cause })));
+    // Its completions can still be polled, and end nothing.
+    for late in [ended.raw(), ended.raw() + 2, receive] {
+        assert_eq!(succeeds(&mut books, late), Accepted::Quiet);
+    }
+    assert_eq!((books.cause(), books.in_flight(), books.receives()), (Some(cause), 0, 0));
 }
 
 /// The books as a list of requests, each with its operation.

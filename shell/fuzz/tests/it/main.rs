@@ -93,7 +93,7 @@ macro_rules! tests {
 }
 
 tests! {
-    agreement chunks destination exchange growth header hello link reconcile step tool_address windows
+    agreement chunks destination exchange growth header hello link one_sided reconcile step tool_address windows
 }
 
 #[test]

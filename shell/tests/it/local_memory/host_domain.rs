@@ -13,7 +13,7 @@ use bareverbs_core::view::RegionRefused;
 use bareverbs_shell::Error;
 use bareverbs_shell::memory::pages::Pages;
 use bareverbs_shell::memory::{
-    Backend, HostDomain, Keepalive, LocalMemory, OwnedBytes, RegisterError, Registered, WeakKeepalive,
+    Backend, HostDomain, Keepalive, LocalMemory, OwnedBytes, PublishError, RegisterError, Registered, WeakKeepalive,
 };
 use bareverbs_shell::objects::{DeviceContext, ProtectionDomain};
 use bareverbs_shell::soft::{Answer, Detail, Limits, LiveCounts, Record, SoftConfig, SoftDevice, SoftFabric};
@@ -140,6 +140,40 @@ fn memory_registered_in_another_domain_of_the_device_is_refused_and_not_given_ou
     assert_eq!(error, RegisterError::OtherDomain { device: device("soft0") });
     assert_eq!(calls_of(&soft.record(), "ibv_reg_mr"), 1);
     assert_eq!(host.register(&memory).map(|again| again.lkey()), Ok(view.lkey()));
+}
+
+#[test]
+fn a_hit_by_a_domain_is_the_view_in_force_there_and_nothing_in_another_domain_or_before() {
+    let (_soft, domain, host) = plain();
+    let memory = host_memory(&[0; 8]);
+    assert!(host.registered(&memory).is_none());
+    let view = host.register(&memory).expect("the library takes it");
+    assert_eq!(host.registered(&memory).map(|hit| hit.lkey()), Some(view.lkey()));
+    assert_eq!(host.clone().registered(&memory.clone()).map(|hit| hit.lkey()), Some(view.lkey()));
+    let second = HostDomain::new(&ProtectionDomain::new(domain.context(), 1).expect("a domain"));
+    assert!(second.expect("the device can be asked").registered(&memory).is_none(), "the other's keys");
+}
+
+#[test]
+fn a_view_tells_its_access_and_one_that_permits_others_nothing_is_not_published() {
+    let (_soft, _, host) = plain();
+    let local = AccessFlags::LOCAL_WRITE;
+    let published = [AccessFlags::REMOTE_READ, local | AccessFlags::REMOTE_WRITE, local | AccessFlags::REMOTE_ATOMIC];
+    for (access, is_published) in
+        [(AccessFlags::empty(), false), (local, false)].into_iter().chain(published.map(|of| (of, true)))
+    {
+        let memory = host_memory(&[0; 8]);
+        let view = host.clone().access(access).register(&memory).expect("the library takes it");
+        let part = view.part(1, 1).expect("inside");
+        assert_eq!((view.access(), part.access()), (Some(access), Some(access)));
+        // What is in force stays as it was registered.
+        assert_eq!(host.register(&memory).map(|again| again.access()), Ok(Some(access)));
+        let device = device("soft0");
+        match part.publish() {
+            Ok(_) => assert!(is_published, "{access:?}"),
+            Err(error) => assert_eq!((error, is_published), (PublishError::NothingPermitted { device, access }, false)),
+        }
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! holds its memory until the queue pair is gone.
 
 use bareverbs_core::link::Fault;
-use bareverbs_core::one_sided::NotStarted;
+use bareverbs_core::one_sided::{NotStarted, PlanRefused};
 use bareverbs_core::verbs::inline_calls::PollError;
 use bareverbs_shell::one_sided::{Ended, Event, OperationError, TransferErrorKind};
 use bareverbs_shell::soft::{Answer, BadWr, Mode, SoftConfig, SoftDevice};
@@ -32,6 +32,30 @@ fn a_post_that_is_refused_changes_nothing() {
     let write = a.write(&local, lease.remote()).expect("the same again");
     succeed(&mut a, write);
     assert_eq!(content(&there), pattern(250, 1));
+}
+
+#[test]
+fn an_operation_of_more_parts_than_the_send_queue_has_slots_is_refused_and_one_of_as_many_goes() {
+    let world = world();
+    let (mut a, b) = pair(&world, &transfers_config().depths(3, 4));
+    let (here, there) = (memory(&pattern(301, 1)), memory(&[0; 301]));
+    let (local, lease) = (view(&a, &here, ALL), published(&b, &there, ALL));
+    let limit = PlanRefused::TooLong { len_bytes: 301, limit_bytes: 300 };
+    for refused in
+        [a.write(&local, lease.remote()), a.write_with_imm(&local, lease.remote(), 1), a.read(&local, lease.remote())]
+    {
+        let refused = refused.expect_err("four parts");
+        assert_eq!(refused.kind, TransferErrorKind::Refused(limit));
+        assert!(!refused.is_full(), "waiting makes no room for it");
+    }
+    assert_eq!(a.pending().count(), 0);
+    let (local, remote) = (local.part(0, 300).expect("within"), lease.remote().part(0, 300).expect("within"));
+    let write = a.write(&local, &remote).expect("three parts");
+    let refused = a.read(&local.part(0, 1).expect("within"), &remote.part(0, 1).expect("within"));
+    let no_slots = NotStarted::NoSlots { free: 0, need: 1 };
+    assert_eq!(refused.expect_err("all are taken").kind, TransferErrorKind::NotStarted(no_slots));
+    succeed(&mut a, write);
+    assert_eq!(content(&there)[..300], pattern(301, 1)[..300]);
 }
 
 #[test]
