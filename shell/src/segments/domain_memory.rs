@@ -54,7 +54,7 @@ impl SegmentDomain {
         let (addr, size) = (memory.addr() as u64, memory.size() as u64);
         let registrations = memory.registrations(Self::BACKEND);
         let view = match registrations.registered(self.device().as_str()) {
-            Registered::View(view) => Ok(view),
+            Registered::View(view) => Ok(view.clone()),
             Registered::Failed(failure) => Err(SegmentErrorKind::Failed(failure)),
             Registered::Nothing => {
                 let made = self.register(addr, size);
