@@ -2,3 +2,4 @@
 
 mod domain_scene;
 mod domain_worked;
+mod life;

@@ -1,0 +1,116 @@
+//! What is served after a scan: looked at from outside, and held against what was to come of it.
+//!
+//! Requests for whole segments, by parts, tell their keys. While that is looked at the scanner fails, so that nothing changes.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bareverbs_core::range::AddressRange;
+use bareverbs_shell::segments::SegmentScan;
+
+use super::machine::Machine;
+use super::scanner::Manner;
+use super::table::{Expected, Region, Row, Window, compare};
+
+impl Machine {
+    /// Brings the expected table to what scans showed; what was exported meanwhile.
+    pub fn after_scans(&mut self, scans: &[SegmentScan], binds: bool, troubled: bool) -> Vec<AddressRange> {
+        let exports = self.exports();
+        let mut fresh: Vec<Rc<Region>> = Vec::new();
+        for range in exports.iter().rev() {
+            if let Some(pieces) = self.memory.pieces(*range) {
+                fresh.push(Rc::new(Region { range: *range, pieces, lkey: None }));
+            }
+        }
+        let mut rows: Vec<(Row, Option<Row>)> = self.rows.drain(..).map(|row| (row, None)).collect();
+        let mut changed = Vec::new();
+        for scan in scans {
+            let before: Vec<_> = rows.iter().map(|(row, _)| row.clone()).collect();
+            let mut expected = Vec::new();
+            for one in compare(&before, scan, &self.served, &self.memory, binds) {
+                expected.push(match one {
+                    Expected::Same(row) => {
+                        let before = rows.iter().find(|(old, _)| old.range == row.range && old.ordinal == row.ordinal);
+                        let before = before.and_then(|(_, before)| before.clone());
+                        (row, before)
+                    }
+                    Expected::Fresh(range, ordinal) => {
+                        changed.push(range);
+                        (self.row(range, ordinal, Vec::new()), None)
+                    }
+                    Expected::Grown(old, to) => {
+                        changed.push(to);
+                        (self.row(to, old.ordinal, old.windows.clone()), Some(old))
+                    }
+                });
+            }
+            rows = expected;
+        }
+        for (row, before) in rows {
+            let is_new = changed.contains(&row.range);
+            if !is_new && !(troubled && !scans.is_empty() && row.holds(&self.memory, row.range)) {
+                self.rows.push(row);
+                continue;
+            }
+            let settled = self.settle(&row, &fresh);
+            assert!(troubled || settled.is_some(), "{row:?} is to be served, and is not");
+            let settled = settled.or_else(|| before.and_then(|before| self.settle(&before, &fresh)));
+            self.rows.extend(settled);
+        }
+        self.rows.sort_by_key(|row| (row.range.base(), row.ordinal));
+        drop(self.exports());
+        exports
+    }
+
+    fn row(&self, range: AddressRange, ordinal: u32, windows: Vec<Rc<Window>>) -> Row {
+        Row { range, ordinal, identity: self.memory.identity(range).unwrap_or_default(), windows }
+    }
+
+    /// The row with the keys that serve it now; none if none do.
+    fn settle(&mut self, row: &Row, fresh: &[Rc<Region>]) -> Option<Row> {
+        let (addr, size) = (row.range.base(), row.range.len_bytes());
+        let domain = Arc::clone(&self.domain);
+        let fallbacks = domain.statistics().fallbacks;
+        self.scanner.be(Manner::Fails);
+        let seen = self.watch.run(move || {
+            let views = domain.register_parts(addr, size).ok()?;
+            Some(views.into_iter().map(|view| (view.lkey(), view.addr(), view.len_bytes())).collect::<Vec<_>>())
+        });
+        self.be_well();
+        drop(self.scanner.take());
+        let seen = seen.expect("it does not panic")?;
+        let is_region = |lkey| self.fallbacks.iter().any(|region| region.upgrade().is_some_and(|r| r.lkey == Some(lkey)));
+        if self.domain.statistics().fallbacks != fallbacks || is_region(seen[0].0) {
+            return None;
+        }
+        let (mut windows, mut next) = (Vec::new(), addr);
+        for (lkey, base, len) in seen {
+            assert_eq!(base, next, "windows follow each other");
+            next += len;
+            let range = AddressRange::new(base, len).expect("a view's");
+            let old = row.windows.iter().find(|window| window.lkey == lkey && window.range == range);
+            windows.push(old.map_or_else(|| self.window(lkey, range, row, fresh), Rc::clone));
+        }
+        assert_eq!(next, addr + size, "windows cover the segment");
+        Some(Row { windows, ..row.clone() })
+    }
+
+    /// A new key, over the latest regions that make it up.
+    fn window(&self, lkey: u32, range: AddressRange, row: &Row, fresh: &[Rc<Region>]) -> Rc<Window> {
+        let old = row.windows.iter().rev().flat_map(|window| &window.regions);
+        let all: Vec<_> = fresh.iter().chain(old).collect();
+        let (mut regions, mut next) = (Vec::new(), range.base());
+        while next < range.base() + range.len_bytes() {
+            let fits = |region: &&&Rc<Region>| region.range.base() == next && range.covers(region.range);
+            let Some(region) = all.iter().find(fits) else {
+                panic!("nothing was registered at {next:#x} for a key over {range:?}: {all:#?}");
+            };
+            regions.push(Rc::clone(region));
+            next += region.range.len_bytes();
+        }
+        assert!(regions.len() <= usize::from(self.setup.cap.min(30)), "{} entries", regions.len());
+        let longest = u64::from(self.setup.chunk_units) * crate::segments::domain_scene::M;
+        assert!(regions.iter().all(|region| region.range.len_bytes() <= longest));
+        Rc::new(Window { lkey, range, regions })
+    }
+}
