@@ -16,13 +16,15 @@ mod table;
 mod watch;
 
 use proptest::prelude::*;
-use proptest::test_runner::TestRunner;
+use proptest::test_runner::{TestError, TestRunner};
 
 use self::machine::Machine;
 use self::steps::{Setup, Step};
 use crate::own_process;
 
 fn live(setup: Setup, steps: &[Step]) {
+    // Files of a stand-in that is gone may stay open until the next one takes its place.
+    Machine::new(setup).end();
     let files = open_files();
     let mut machine = Machine::new(setup);
     for step in steps {
@@ -49,6 +51,11 @@ fn whatever_an_allocator_does_no_view_sees_bytes_that_are_not_its_own_and_nothin
             live(setup, &steps);
             Ok(())
         });
-        outcome.unwrap_or_else(|failed| panic!("{failed}"));
+        match outcome {
+            Ok(()) => {}
+            // On one line: to be kept as a test.
+            Err(TestError::Fail(why, (setup, steps))) => panic!("{why}\n{setup:?}\n{steps:?}"),
+            Err(other) => panic!("{other}"),
+        }
     });
 }
