@@ -94,7 +94,11 @@ impl Machine {
     pub fn invalidate(&mut self, range: AddressRange) {
         let domain = std::sync::Arc::clone(&self.domain);
         self.watch.run(move || domain.invalidate(range)).expect("it does not panic");
+        let before = self.rows.len();
         self.rows.retain(|row| !row.range.overlaps(range));
+        if self.rows.len() < before {
+            self.came("a segment was invalidated");
+        }
     }
 
     /// The addresses that a place comes to now.

@@ -101,9 +101,10 @@ impl Machine {
             Err(panic) => {
                 let said = panic.downcast_ref::<&str>().copied();
                 assert!(manner == Manner::Panics && said == Some(PANIC), "{asked:?}: {said:?}");
+                self.came("a scanner panicked");
             }
             Ok(Err(error)) => self.refused(asked, troubled, &error),
-            Ok(Ok(views)) => self.served(asked, troubled, &hit, &exports, views),
+            Ok(Ok(views)) => self.serves(asked, troubled, &hit, &exports, views),
         }
     }
 
@@ -119,11 +120,15 @@ impl Machine {
         }
     }
 
-    fn refused(&self, asked: Asked, troubled: bool, error: &SegmentError) {
+    fn refused(&mut self, asked: Asked, troubled: bool, error: &SegmentError) {
         let Asked { addr, size, .. } = asked;
         let mapped = size > 0 && matches!(self.memory.at(addr, size), Truth::Whole(_));
         assert!(troubled || !mapped, "{asked:?} is mapped, and refused: {error}");
         assert_eq!(size == 0, matches!(error.kind, SegmentErrorKind::Empty), "{error}");
+        self.came(match mapped {
+            true => "a request was refused for a fault",
+            false => "a request for what is not mapped was refused",
+        });
         let text = error.to_string();
         let served = self.served.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
         for part in [format!("{addr:#x}"), size.to_string(), DEVICE.to_owned(), format!("ordinals {served}")] {
@@ -132,7 +137,7 @@ impl Machine {
     }
 
     /// That views are of what was asked for, under keys of what is mapped there now; and what they see.
-    fn served(&mut self, asked: Asked, troubled: bool, hit: &Hit, exports: &[AddressRange], views: Vec<View>) {
+    fn serves(&mut self, asked: Asked, troubled: bool, hit: &Hit, exports: &[AddressRange], views: Vec<View>) {
         let Asked { addr, size, parts, .. } = asked;
         let truth = if size == 0 { Truth::Not } else { self.memory.at(addr, size) };
         let (Truth::Whole(pieces) | Truth::Several(pieces)) = truth else {
@@ -149,6 +154,7 @@ impl Machine {
         }
         assert_eq!(next, addr + size, "{asked:?}");
         let asked_range = AddressRange::new(addr, size).expect("it is mapped");
+        self.tell(asked, troubled, hit, &served);
         // What is served by a key now, and was scanned for, is served by that key.
         if let (false, Hit::Window(window)) = (troubled, hit) {
             assert!(matches!(&served[0].under, Under::Window(under) if Rc::ptr_eq(under, window)), "{served:?}");
@@ -166,6 +172,23 @@ impl Machine {
             self.held.extend(served);
             let too_many = self.held.len().saturating_sub(KEPT);
             self.held.drain(..too_many);
+        }
+    }
+
+    /// What came to pass.
+    fn tell(&mut self, asked: Asked, troubled: bool, hit: &Hit, served: &[Held]) {
+        self.came(match (hit, &served[0].under) {
+            (Hit::Window(_), _) => "a key served at once",
+            (_, Under::Window(_)) if served.len() > 1 => "several keys served parts",
+            (_, Under::Window(_)) => "a key served after a scan",
+            (Hit::Straddles, _) => "a region served what straddles",
+            (_, Under::Region(_)) => "a region served what no key does",
+        });
+        if troubled {
+            self.came("a request was served in spite of a fault");
+        }
+        if asked.keep {
+            self.came("a view was kept");
         }
     }
 
@@ -214,6 +237,9 @@ impl Machine {
             Err(panic) => assert!(manner == Manner::Panics && panic.downcast_ref() == Some(&PANIC)),
             Ok(Err(error)) => assert!(troubled, "{error}"),
             Ok(Ok(pruned)) => {
+                if pruned.vanished + pruned.replaced > 0 {
+                    self.came("a segment was pruned");
+                }
                 assert_eq!(pruned.vanished + pruned.replaced, before - self.rows.len(), "{pruned:?}");
                 let stale = self.rows.iter().find(|row| !row.holds(&self.memory, row.range));
                 assert!(troubled || stale.is_none(), "{stale:?} is left");

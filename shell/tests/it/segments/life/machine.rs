@@ -1,6 +1,6 @@
 //! One life: a domain, an allocator, a peer, and what each view may see.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +26,9 @@ use crate::scene::{ALL, End, content, finish, memory as host_memory, transfers_c
 use crate::segments::domain_scene::M;
 use crate::world::World;
 use crate::drop_log;
+
+/// How often what came to pass in a life.
+pub type Tally = BTreeMap<&'static str, u64>;
 
 pub const DEVICE: &str = "mlx5_life";
 
@@ -61,6 +64,8 @@ pub struct Machine {
     pub binding_fault: bool,
     snapshot: bool,
     failed_releases: u64,
+    /// How often what came to pass.
+    pub tally: Tally,
     pd: Arc<ProtectionDomain>,
     peer: Peer,
     before: LiveCounts,
@@ -101,6 +106,7 @@ impl Machine {
             binding_fault: false,
             snapshot: setup.snapshot,
             failed_releases: 0,
+            tally: Tally::new(),
             pd,
             peer,
             before,
@@ -170,6 +176,13 @@ impl Machine {
     pub fn prove(&mut self, held: &Held) {
         let (base, len) = (held.view.addr(), held.view.len_bytes());
         let mut spots = BTreeSet::from([0, len.saturating_sub(100)]);
+        let stale = |piece: &Piece| !self.memory.blocks.values().any(|block| Rc::ptr_eq(&block.physical, &piece.physical));
+        if held.pieces.iter().any(stale) {
+            self.came("a view sees memory that is mapped no more");
+        }
+        if held.pieces.len() > 1 {
+            self.came("a view lies in several mappings");
+        }
         let mut edge = 0;
         for piece in &held.pieces {
             edge += piece.len;
@@ -212,6 +225,9 @@ impl Machine {
         assert_eq!((live.keys, live.mrs), expected, "keys and regions; served are {:#?}", self.rows);
         assert!(live.qps - self.before.qps <= 1 && live.cqs - self.before.cqs <= 1, "{live:?}");
         assert_eq!((live.pds, live.contexts), (self.before.pds, self.before.contexts));
+        if windows.len() > self.rows.iter().map(|row| row.windows.len()).sum() {
+            self.came("a retired key is held");
+        }
         let statistics = self.domain.statistics();
         let of_rows = || self.rows.iter().flat_map(|row| &row.windows);
         let wanted = (self.rows.len(), of_rows().count(), of_rows().map(|window| window.regions.len()).sum::<usize>());
@@ -238,8 +254,12 @@ impl Machine {
         assert_eq!(retained - released, self.failed_releases, "primary contexts retained");
     }
 
+    pub fn came(&mut self, what: &'static str) {
+        *self.tally.entry(what).or_default() += 1;
+    }
+
     /// Ends a life; the domain goes before half of its views.
-    pub fn end(mut self) {
+    pub fn end(mut self) -> Tally {
         for held in std::mem::take(&mut self.held) {
             self.prove(&held);
             self.held.push(held);
@@ -247,7 +267,7 @@ impl Machine {
         self.memory.check();
         let later = self.held.split_off(self.held.len() / 2);
         self.held.clear();
-        let Self { domain, watch, soft, pd, peer, before, world, mut memory, .. } = self;
+        let Self { domain, watch, soft, pd, peer, before, world, mut memory, tally, .. } = self;
         let domain = Arc::into_inner(domain).expect("no other owner");
         watch.run(move || drop(domain)).expect("no drop panics");
         let live = soft.live();
@@ -262,6 +282,7 @@ impl Machine {
         }
         assert_eq!([0, 1].map(|ordinal| memory.cuda.used_bytes(ordinal)), [0, 0]);
         assert_eq!(drop_log::take(DEVICE), []);
+        tally
     }
 }
 

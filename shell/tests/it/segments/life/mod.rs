@@ -15,14 +15,16 @@ mod steps;
 mod table;
 mod watch;
 
+use std::cell::RefCell;
+
 use proptest::prelude::*;
 use proptest::test_runner::{TestError, TestRunner};
 
-use self::machine::Machine;
+use self::machine::{Machine, Tally};
 use self::steps::{Setup, Step};
 use crate::own_process;
 
-fn live(setup: Setup, steps: &[Step]) {
+fn live(setup: Setup, steps: &[Step]) -> Tally {
     // Files of a stand-in that is gone may stay open until the next one takes its place.
     Machine::new(setup).end();
     let files = open_files();
@@ -30,8 +32,9 @@ fn live(setup: Setup, steps: &[Step]) {
     for step in steps {
         machine.step(*step);
     }
-    machine.end();
+    let tally = machine.end();
     assert_eq!(open_files(), files, "files are left open");
+    tally
 }
 
 fn open_files() -> usize {
@@ -47,12 +50,15 @@ fn whatever_an_allocator_does_no_view_sees_bytes_that_are_not_its_own_and_nothin
         let cases = cases.unwrap_or(if long { 10_000 } else { 200 });
         let config = ProptestConfig { cases, failure_persistence: None, max_shrink_iters: 2000, ..ProptestConfig::default() };
         let lives = (steps::setups(), steps::steps());
+        let tally = RefCell::new(Tally::new());
         let outcome = TestRunner::new(config).run(&lives, |(setup, steps)| {
-            live(setup, &steps);
+            for (what, times) in live(setup, &steps) {
+                *tally.borrow_mut().entry(what).or_default() += times;
+            }
             Ok(())
         });
         match outcome {
-            Ok(()) => {}
+            Ok(()) => println!("{:#?}", tally.into_inner()),
             // On one line: to be kept as a test.
             Err(TestError::Fail(why, (setup, steps))) => panic!("{why}\n{setup:?}\n{steps:?}"),
             Err(other) => panic!("{other}"),

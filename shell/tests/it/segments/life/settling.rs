@@ -54,7 +54,18 @@ impl Machine {
             }
             let settled = self.settle(&row, &fresh);
             assert!(troubled || settled.is_some(), "{row:?} is to be served, and is not");
+            self.came(match (is_new, settled.is_some(), before.is_some()) {
+                (true, true, true) => "a segment grew",
+                (true, true, false) => "a segment was bound",
+                (true, false, true) => "a growth failed",
+                (true, false, false) => "a binding failed",
+                (false, ..) => "a segment was looked at after a fault",
+            });
+            let failed_growth = is_new && settled.is_none() && before.is_some();
             let settled = settled.or_else(|| before.and_then(|before| self.settle(&before, &fresh)));
+            if failed_growth && settled.is_some() {
+                self.came("a growth that failed left its segment as it was");
+            }
             self.rows.extend(settled);
         }
         self.rows.sort_by_key(|row| (row.range.base(), row.ordinal));
