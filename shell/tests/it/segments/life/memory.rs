@@ -13,7 +13,7 @@ use bareverbs_core::segments::{Ordinal, ScannedSegment};
 use bareverbs_shell::soft::cuda::SoftCuda;
 
 use crate::scene::pattern;
-use crate::segments::domain_scene::{M, range};
+use crate::segments::domain_scene::M;
 
 const PAGE: u64 = 4096;
 
@@ -295,9 +295,4 @@ impl Memory {
 pub fn first_difference(is: &[u8], wanted: &[u8]) -> String {
     let at = is.iter().zip(wanted).position(|(is, wanted)| is != wanted);
     at.map_or_else(|| "no difference".into(), |at| format!("byte {at} is {}, and not {}", is[at], wanted[at]))
-}
-
-/// All addresses but the last.
-pub fn everywhere() -> AddressRange {
-    range(0, u64::MAX)
 }

@@ -13,6 +13,7 @@ mod scanner;
 mod settling;
 mod steps;
 mod table;
+mod threads;
 mod watch;
 
 use std::cell::RefCell;
@@ -58,10 +59,67 @@ fn whatever_an_allocator_does_no_view_sees_bytes_that_are_not_its_own_and_nothin
             Ok(())
         });
         match outcome {
-            Ok(()) => println!("{:#?}", tally.into_inner()),
+            Ok(()) => assert_all_came(&tally.into_inner(), cases),
             // On one line: to be kept as a test.
             Err(TestError::Fail(why, (setup, steps))) => panic!("{why}\n{setup:?}\n{steps:?}"),
             Err(other) => panic!("{other}"),
         }
     });
+}
+
+/// That lives came by all that is to be shown, unless there were few of them.
+fn assert_all_came(tally: &Tally, lives: u32) {
+    println!("{tally:#?}");
+    let missing: Vec<_> = ALL_THAT_COMES.iter().filter(|what| !tally.contains_key(*what)).collect();
+    assert!(missing.is_empty() || lives < 100, "in {lives} lives never: {missing:?}");
+}
+
+const ALL_THAT_COMES: &[&str] = &[
+    "a binding failed",
+    "a growth failed",
+    "a growth that failed left its segment as it was",
+    "a key served after a scan",
+    "a key served at once",
+    "a region served what no key does",
+    "a region served what straddles",
+    "a request for what is not mapped was refused",
+    "a request was refused for a fault",
+    "a request was served in spite of a fault",
+    "a retired key is held",
+    "a scanner panicked",
+    "a segment grew",
+    "a segment was bound",
+    "a segment was invalidated",
+    "a segment was looked at after a fault",
+    "a segment was pruned",
+    "a view lies in several mappings",
+    "a view sees memory that is mapped no more",
+    "a view was kept",
+    "several keys served parts",
+];
+
+/// A test that hangs fails.
+fn within_a_minute(action: impl FnOnce() + Send + 'static) {
+    let (done, is_done) = std::sync::mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(action));
+        done.send(()).expect("somebody waits");
+        outcome
+    });
+    is_done.recv_timeout(std::time::Duration::from_secs(60)).expect("nothing stays locked");
+    thread.join().expect("its panics were caught").unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+}
+
+fn rounds() -> u64 {
+    if std::env::var_os("BAREVERBS_LONG").is_some() { 1500 } else { 100 }
+}
+
+#[test]
+fn threads_that_ask_by_a_walk_while_memory_comes_and_goes_see_what_was_there_when_they_asked() {
+    within_a_minute(|| threads::live(false, rounds()));
+}
+
+#[test]
+fn threads_that_ask_by_a_snapshot_while_memory_comes_and_goes_see_what_was_there_when_they_asked() {
+    within_a_minute(|| threads::live(true, rounds()));
 }

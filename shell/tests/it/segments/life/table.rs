@@ -6,7 +6,7 @@
 use std::rc::Rc;
 
 use bareverbs_core::range::AddressRange;
-use bareverbs_core::segments::{ChunkLimits, Covers, ScannedSegment};
+use bareverbs_core::segments::{ChunkLimits, ScannedSegment};
 use bareverbs_shell::segments::SegmentScan;
 
 use super::memory::{Memory, Piece};
@@ -161,9 +161,4 @@ impl Comparison<'_> {
 /// From the start of the one to the end of the other, which is higher.
 fn from_to(a: AddressRange, b: AddressRange) -> AddressRange {
     range(a.base(), b.base() - a.base() + b.len_bytes())
-}
-
-/// Whether a scan looked at all of a range.
-pub fn looked_at(scan: &SegmentScan, range: AddressRange) -> bool {
-    matches!(scan.covers, Covers::Everything) || scan.covers.all_of(range)
 }
