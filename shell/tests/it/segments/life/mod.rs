@@ -111,15 +111,22 @@ fn within_a_minute(action: impl FnOnce() + Send + 'static) {
 }
 
 fn rounds() -> u64 {
-    if std::env::var_os("BAREVERBS_LONG").is_some() { 1500 } else { 100 }
+    if std::env::var_os("BAREVERBS_LONG").is_some() { 10_000 } else { 1000 }
+}
+
+/// Both policies: where requests do not ask, the allocator says what it frees.
+fn live_with_threads(snapshot: bool) {
+    for trust in [false, true] {
+        within_a_minute(move || threads::live(threads::Manner { snapshot, trust }, rounds()));
+    }
 }
 
 #[test]
 fn threads_that_ask_by_a_walk_while_memory_comes_and_goes_see_what_was_there_when_they_asked() {
-    within_a_minute(|| threads::live(false, rounds()));
+    live_with_threads(false);
 }
 
 #[test]
 fn threads_that_ask_by_a_snapshot_while_memory_comes_and_goes_see_what_was_there_when_they_asked() {
-    within_a_minute(|| threads::live(true, rounds()));
+    live_with_threads(true);
 }

@@ -13,20 +13,29 @@ use bareverbs_core::segments::{Alignment, ChunkLimits, EntryCap, Ordinal, Scanne
 use bareverbs_shell::cuda::CudaDriver;
 use bareverbs_shell::memory::View;
 use bareverbs_shell::objects::ProtectionDomain;
-use bareverbs_shell::segments::{BinderConfig, SegmentDomain, SegmentDomainConfig, SegmentErrorKind};
+use bareverbs_shell::segments::{BinderConfig, IdentityPolicy, SegmentDomain, SegmentDomainConfig, SegmentErrorKind};
 use bareverbs_shell::soft::cuda::{CudaConfig, SoftCuda};
 use bareverbs_shell::soft::{Record, SoftConfig, SoftDevice, SoftFabric};
 
 use super::machine::Peer;
 use super::scanner::LifeScanner;
 use crate::scene::ALL;
-use crate::segments::domain_scene::{M, seen};
+use crate::segments::domain_scene::{M, range, seen};
 use crate::world::World;
 
 /// Units that stay, and units that come and go above them.
 const STAY: u64 = 3;
 const COME: u64 = 5;
 const THREADS: u64 = 3;
+
+/// How the domain learns of memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Manner {
+    /// By a snapshot, and not by a walk.
+    pub snapshot: bool,
+    /// What is freed is said, and no request asks.
+    pub trust: bool,
+}
 
 /// Which number was where, from when to when.
 #[derive(Default)]
@@ -42,27 +51,28 @@ struct Stage {
     cuda: SoftCuda,
     soft: SoftFabric,
     scanner: Arc<LifeScanner>,
-    snapshot: bool,
+    manner: Manner,
     base: u64,
     history: Mutex<History>,
     over: AtomicBool,
 }
 
 impl Stage {
-    fn new(world: &World, soft: &SoftFabric, snapshot: bool) -> Self {
+    fn new(world: &World, soft: &SoftFabric, manner: Manner) -> Self {
         let cuda = SoftCuda::new(CudaConfig::default()).expect("a free slot");
         let driver = CudaDriver::with_symbols(cuda.symbols());
         let pd = ProtectionDomain::new(&world.open(), 1).expect("a domain");
         let chunk = ChunkLimits::new(Alignment::GPU_PAGE, 2 * M).expect("whole units");
         let binder = BinderConfig::default().chunk(chunk).max_entries(EntryCap::new(2).expect("entries"));
         let config = SegmentDomainConfig::default().given([Ordinal(0)]).access(ALL).binder(binder);
-        let config = config.patience(Duration::from_secs(20));
+        let policy = if manner.trust { IdentityPolicy::Trust } else { IdentityPolicy::Verify };
+        let config = config.patience(Duration::from_secs(20)).identity(policy);
         let domain = SegmentDomain::new(&pd, driver.clone(), Some(soft.mlx5_symbols()), config).expect("a domain");
         let scanner = LifeScanner::new(driver);
         domain.set_scanner(Some(Arc::clone(&scanner) as _));
         let base = cuda.reserve(0, (STAY + COME + 1) * M);
         let (history, over, soft) = (Mutex::default(), AtomicBool::new(false), soft.clone());
-        let stage = Self { domain, pd, cuda, soft, scanner, snapshot, base, history, over };
+        let stage = Self { domain, pd, cuda, soft, scanner, manner, base, history, over };
         (0..STAY).for_each(|unit| stage.map(unit));
         stage
     }
@@ -87,6 +97,9 @@ impl Stage {
 
     fn unmap(&self, unit: u64) {
         self.cuda.unmap(self.at(unit));
+        if self.manner.trust {
+            self.domain.invalidate(range(self.at(unit), M));
+        }
         let mut history = self.history.lock().expect("whole");
         history.now += 1;
         let now = history.now;
@@ -97,7 +110,7 @@ impl Stage {
     }
 
     fn show(&self) {
-        if !self.snapshot {
+        if !self.manner.snapshot {
             return;
         }
         let mut segments: Vec<ScannedSegment> = Vec::new();
@@ -143,12 +156,13 @@ impl Stage {
         let mut served = 0;
         for time in 0..times {
             served += u64::from(self.ask_below(&mut peer, thread, time, next(&mut rng)));
-            kept.extend(self.ask_above(&mut peer, STAY + next(&mut rng) % COME));
+            let (first, units) = (STAY + next(&mut rng) % COME, 1 + next(&mut rng) % 2);
+            kept.extend(self.ask_above(&mut peer, first, units.min(STAY + COME - first)));
             // What was seen once is seen as long as the view lives.
             for (view, number) in &kept {
                 assert_eq!(peer.read(view), number.to_ne_bytes(), "{view:?}");
             }
-            if kept.len() > 6 {
+            while kept.len() > 6 {
                 kept.remove(next(&mut rng) as usize % kept.len());
             }
         }
@@ -172,29 +186,40 @@ impl Stage {
         true
     }
 
-    /// Asks for the number in memory that comes and goes.
-    fn ask_above(&self, peer: &mut Peer, unit: u64) -> Option<(View, u64)> {
+    /// Asks for memory that comes and goes, and looks at the numbers in its units.
+    fn ask_above(&self, peer: &mut Peer, first: u64, units: u64) -> Vec<(View, u64)> {
         let begun = self.history.lock().expect("whole").now;
-        let view = self.domain.register(self.at(unit), 8).ok()?;
+        let Ok(views) = self.domain.register_parts(self.at(first), (units - 1) * M + 8) else { return Vec::new() };
         let history = self.history.lock().expect("whole");
-        let ended = history.now;
         // It is in the history before it is mapped, and until after it was unmapped.
-        let there = |&&(of, _, came, gone): &&(u64, u64, u64, Option<u64>)| {
-            of == unit && came <= ended && gone.is_none_or(|gone| gone > begun)
+        let there = |&&(_, _, came, gone): &&(u64, u64, u64, Option<u64>)| {
+            came <= history.now && gone.is_none_or(|gone| gone > begun)
         };
-        let numbers: Vec<_> = history.mapped.iter().filter(there).map(|(_, number, ..)| *number).collect();
+        let there: Vec<_> = history.mapped.iter().filter(there).map(|&(unit, number, ..)| (unit, number)).collect();
         drop(history);
-        let patience = Instant::now() + Duration::from_secs(20);
-        loop {
-            let number = u64::from_ne_bytes(peer.read(&view).try_into().expect("8 bytes"));
-            // Mapped, and not written yet.
-            if number == 0 && Instant::now() < patience {
-                thread::yield_now();
-                continue;
-            }
-            assert!(numbers.contains(&number), "{number} was not at unit {unit} then: {numbers:?}");
-            return Some((view, number));
+        let mut seen = Vec::new();
+        for unit in first..first + units {
+            let at = self.at(unit);
+            let view = views.iter().find(|view| view.addr() <= at && at < view.addr() + view.len_bytes());
+            let view = view.expect("all of it").clone();
+            let view = view.part(at - view.addr(), 8).expect("a unit's number");
+            let number = number(peer, &view);
+            assert!(there.contains(&(unit, number)), "{number} was not at unit {unit} then: {there:?}");
+            seen.push((view, number));
         }
+        seen
+    }
+}
+
+/// The number in a unit, once it is written.
+fn number(peer: &mut Peer, view: &View) -> u64 {
+    let patience = Instant::now() + Duration::from_secs(20);
+    loop {
+        let number = u64::from_ne_bytes(peer.read(view).try_into().expect("8 bytes"));
+        if number != 0 || Instant::now() > patience {
+            return number;
+        }
+        thread::yield_now();
     }
 }
 
@@ -204,11 +229,11 @@ fn next(state: &mut u64) -> u64 {
 }
 
 /// Runs so many rounds of each thread.
-pub fn live(snapshot: bool, times: u64) {
+pub fn live(manner: Manner, times: u64) {
     let config = SoftConfig::default().devices(vec![SoftDevice::mlx5("mlx5_threads")]).record(Record::Off);
     let world = World::of_config(config, "threads");
     let soft = world.soft.clone().expect("a software fabric");
-    let stage = Stage::new(&world, &soft, snapshot);
+    let stage = Stage::new(&world, &soft, manner);
     let served = thread::scope(|scope| {
         scope.spawn(|| stage.allocate());
         let (stage, world) = (&stage, &world);
