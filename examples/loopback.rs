@@ -12,7 +12,8 @@
 //!    receive posted. `--window` caps what is unanswered; without credits (`--credits off`) that alone does it.
 //! 5. The ends are closed, and what was done is held against the required order.
 //!
-//! `--sweep` does that for every pair of ring length and window, with both carriers, `--frames` in all each way.
+//! `--sweep` does that for every pair of ring length and window, and for rings that differ at the two ends, with both carriers,
+//! `--frames` in all each way.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -76,7 +77,8 @@ struct Options {
     /// How a frame's number travels; by default what the link layer allows.
     #[arg(long, value_enum)]
     carrier: Option<CarrierChoice>,
-    /// Stream with rings of 2 to 32 frames, windows of 1, half a ring and none, and both carriers; the frames are shared out.
+    /// Stream with rings of 2 to 32 frames, alike at both ends or not, windows of 1, half a ring and none, and both carriers; the
+    /// frames are shared out.
     #[arg(long, conflicts_with_all = ["window", "carrier"])]
     sweep: bool,
     /// Seconds without any completion after which the run fails.
@@ -103,27 +105,27 @@ fn main() -> anyhow::Result<()> {
     let storage_b = FRAMES_B.claim().context("storage of end b is claimed once")?;
     let storage = [storage_a, storage_b].map(Frames::Static);
     match carrier {
-        CarrierChoice::Immediate => run::<_, RING>(&options, &device, Immediate, storage),
-        CarrierChoice::Header => run::<_, RING>(&options, &device, Header::<64>::new(), storage),
+        CarrierChoice::Immediate => run::<_, RING, RING>(&options, &device, Immediate, storage),
+        CarrierChoice::Header => run::<_, RING, RING>(&options, &device, Header::<64>::new(), storage),
     }
 }
 
-/// Runs with every ring length, window and carrier.
+/// Runs with every ring length, window and carrier, and with a short ring at one end and a long one at the other.
 fn sweep(options: &Options, device: &Arc<DeviceContext>) -> anyhow::Result<()> {
-    const RUNS: u64 = 5 * 3 * 2;
+    const RUNS: u64 = (5 + 4) * 3 * 2;
     let began = Instant::now();
     let mut runs = 0;
     macro_rules! rings {
-        ($($ring:literal)*) => { $(
-            for window in [Some(1), Some($ring / 2), None] {
+        ($($a:literal $b:literal,)*) => { $(
+            for window in [Some(1), Some($a.max($b) / 2), None] {
                 let options = Options { window, frames: options.frames.div_ceil(RUNS), ..options.clone() };
-                run::<_, $ring>(&options, device, Immediate, [Frames::Owned, Frames::Owned])?;
-                run::<_, $ring>(&options, device, Header::<64>::new(), [Frames::Owned, Frames::Owned])?;
+                run::<_, $a, $b>(&options, device, Immediate, [Frames::Owned, Frames::Owned])?;
+                run::<_, $a, $b>(&options, device, Header::<64>::new(), [Frames::Owned, Frames::Owned])?;
                 runs += 2;
             }
         )* };
     }
-    rings!(2 4 8 16 32);
+    rings!(2 2, 4 4, 8 8, 16 16, 32 32, 2 32, 32 2, 4 16, 8 2,);
     ensure!(runs == RUNS, "{runs} runs");
     let frames = 2 * RUNS * options.frames.div_ceil(RUNS);
     say!("result frames={frames} lost=0 corrupt=0 seconds={:.3}", began.elapsed().as_secs_f64());
@@ -132,7 +134,7 @@ fn sweep(options: &Options, device: &Arc<DeviceContext>) -> anyhow::Result<()> {
 
 type End<C, const N: usize> = Endpoint<C, N, N>;
 
-fn run<C: Carrier, const N: usize>(
+fn run<C: Carrier, const A: usize, const B: usize>(
     options: &Options,
     device: &Arc<DeviceContext>,
     carrier: C,
@@ -148,17 +150,17 @@ fn run<C: Carrier, const N: usize>(
         }
     };
     let [storage_a, storage_b] = storage;
-    let mut a: End<C, N> = Endpoint::new(device, carrier, config("end b"), storage_a)?;
-    let mut b: End<C, N> = Endpoint::new(device, carrier, config("end a"), storage_b)?;
+    let mut a: End<C, A> = Endpoint::new(device, carrier, config("end b"), storage_a)?;
+    let mut b: End<C, B> = Endpoint::new(device, carrier, config("end a"), storage_b)?;
     connect_pair(&mut a, &mut b)?;
     say!("a: {}", a.destination());
     say!("b: {}", b.destination());
 
     let window = options.window.unwrap_or(match a.credit_mode() {
-        CreditMode::On => N as u64,
-        CreditMode::Off => N as u64 / 2,
+        CreditMode::On => A.max(B) as u64,
+        CreditMode::Off => A.min(B) as u64 / 2,
     });
-    say!("carrier {:?}, rings of {N}, credits {:?}, window {window}", C::CARRIER, a.credit_mode());
+    say!("carrier {:?}, rings of {A} and {B}, credits {:?}, window {window}", C::CARRIER, a.credit_mode());
     let mut stream = Stream::new(options, window)?;
     let began = Instant::now();
     stream.run(&mut a, &mut b)?;
@@ -199,7 +201,11 @@ impl<'options> Stream<'options> {
         Ok(Self { options, window, progress, latency_ns, began: Instant::now(), ways: [Way::default(); 2] })
     }
 
-    fn run<C: Carrier, const N: usize>(&mut self, a: &mut End<C, N>, b: &mut End<C, N>) -> anyhow::Result<()> {
+    fn run<C: Carrier, const A: usize, const B: usize>(
+        &mut self,
+        a: &mut End<C, A>,
+        b: &mut End<C, B>,
+    ) -> anyhow::Result<()> {
         let patience = Duration::from_secs(self.options.patience);
         let mut last_progress = Instant::now();
         while self.ways.iter().any(|way| way.received < self.options.frames) {

@@ -12,7 +12,8 @@
 //!
 //! The client begins. Each end keeps one buffer for what it sends and what it receives, so a tool answers with what it was
 //! sent: that is how we check. As a server we cannot know what the first message holds but by the tool's source, where a
-//! client's buffer is filled with `0x7b`; all others are what we sent before.
+//! client's buffer is filled with `0x7b`; all others are what we sent before. So with a tool one message is under way at a
+//! time: with more, a tool's buffer holds what came last, and not what it answers.
 //!
 //! Defaults of theirs that both ends must have alike: size 4096, 1000 iterations, MTU 1024. A GID index (`-g`) must be
 //! given to them on Ethernet.
@@ -39,7 +40,7 @@ const FIRST_BYTE: u8 = 0x7b;
 const DONE: &[u8; 5] = b"done\0";
 
 /// Connects to a tool and runs the rounds with it.
-pub(crate) fn run(options: &Options, end: &mut End<Raw>, role: Role) -> anyhow::Result<Report> {
+pub(crate) fn run<const N: usize>(options: &Options, end: &mut End<Raw, N>, role: Role) -> anyhow::Result<Report> {
     let terms = options.terms();
     let (channel, remote) = match role {
         Role::Server => {
@@ -72,8 +73,8 @@ pub(crate) fn run(options: &Options, end: &mut End<Raw>, role: Role) -> anyhow::
 }
 
 /// The rounds with somebody who sends back what it got.
-fn play(options: &Options, end: &mut End<Raw>, role: Role) -> anyhow::Result<Report> {
-    let payloads = Payloads::new(options.size);
+fn play<const N: usize>(options: &Options, end: &mut End<Raw, N>, role: Role) -> anyhow::Result<Report> {
+    let payloads = Payloads::new(options.size, options.payload);
     let ours = if role == Role::Client { Way::There } else { Way::Back };
     rounds::run(
         options,
@@ -84,7 +85,8 @@ fn play(options: &Options, end: &mut End<Raw>, role: Role) -> anyhow::Result<Rep
             // The answer to this very message.
             Way::Back => payloads.check(came, ours, number),
             Way::There if number == 0 => {
-                let expected = came.len() == options.size && came.iter().all(|byte| *byte == FIRST_BYTE);
+                let checked = payloads.checked_bytes().min(came.len());
+                let expected = came.len() == options.size && came[..checked].iter().all(|byte| *byte == FIRST_BYTE);
                 ensure!(expected, "the first message is not {} bytes of {FIRST_BYTE:#04x}", options.size);
                 Ok(())
             }

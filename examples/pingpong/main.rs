@@ -1,5 +1,5 @@
 //! Ping-pong between two processes or two hosts: one message there, one message back, each checked byte by byte, and the
-//! percentiles of the round trip.
+//! percentiles of the round trip. With `--window` several are under way, and the server answers each, in order.
 //!
 //! ```text
 //! cargo run --release --example pingpong -- --server
@@ -10,9 +10,13 @@
 //! 1. The server listens; the client connects, and tries again until the server is there.
 //! 2. Each end makes its endpoint, and they exchange hellos, agree, connect, and wait for each other
 //!    (`bareverbs_shell::exchange`).
-//! 3. The client sends, the server answers, `--iterations` times. With credits (`--credits on`) the grants go between them;
-//!    no message has to wait for one, since one is under way at a time.
+//! 3. The client sends, the server answers, `--iterations` times. With credits (`--credits on`) the grants go between them,
+//!    after the answers. A message waits for one only where more are under way (`--window`) than the other end's ring
+//!    (`--ring`) has receives for, less one.
 //! 4. Both say a last word, so that neither goes while the other still waits for an answer of its device.
+//!
+//! `--payload number` leaves all but the first bytes of a message as they are, for a comparison with programs that neither fill
+//! nor check anything.
 //!
 //! With `--interop` the other end is rdma-core's `ibv_uc_pingpong` or `ibv_rc_pingpong`: see `interop.rs`.
 
@@ -23,7 +27,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use bareverbs_core::link::{Carrier, Header, Immediate, Raw};
 use bareverbs_core::verbs::{LinkLayer, Mtu};
 use bareverbs_examples::{CreditChoice, FabricChoice, in_range, say};
@@ -36,13 +40,39 @@ use clap::{Parser, ValueEnum};
 
 use rounds::{Payloads, Report};
 
-/// Frames of each ring: one message is under way at a time, and a send may complete after its answer has come.
-const RING: usize = 8;
 /// Largest message, bytes.
 const MAX_SIZE: usize = 1 << 20;
+/// What an end's frames may take, bytes: they are pinned.
+const MAX_MEMORY: usize = 32 << 20;
 
-/// One end, whatever its carrier.
-type End<C> = Endpoint<C, RING, RING>;
+/// One end, whatever its carrier and however long its rings.
+type End<C, const N: usize> = Endpoint<C, N, N>;
+
+/// Frames of each ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Ring {
+    /// One for messages where there are credits, and one for those.
+    #[value(name = "2")]
+    Of2 = 2,
+    /// For large messages.
+    #[value(name = "8")]
+    Of8 = 8,
+    /// As JACCL's links have.
+    #[value(name = "32")]
+    Of32 = 32,
+    /// For many under way.
+    #[value(name = "128")]
+    Of128 = 128,
+}
+
+/// What of a message's bytes is filled in and checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PayloadChoice {
+    /// Every byte.
+    Check,
+    /// The number at its front.
+    Number,
+}
 
 /// Service of the queue pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -115,6 +145,15 @@ struct Options {
     /// Round trips.
     #[arg(long, default_value_t = 1000, value_parser = in_range::<u64>(1..=u64::MAX))]
     iterations: u64,
+    /// Frames of each ring; 32, or 8 where those would take more than 32 MiB.
+    #[arg(long, value_enum)]
+    ring: Option<Ring>,
+    /// Round trips under way: 1 to 128, and no more than the rings have frames.
+    #[arg(long, default_value_t = 1, value_parser = in_range::<usize>(1..=128), conflicts_with = "interop")]
+    window: usize,
+    /// What of a message is filled in and checked: every byte, or its number only, as long as 8 bytes or the message.
+    #[arg(long, value_enum, default_value = "check")]
+    payload: PayloadChoice,
     /// How a message's number travels; by default what the link layer allows.
     #[arg(long, value_enum, conflicts_with = "interop")]
     carrier: Option<CarrierChoice>,
@@ -163,27 +202,40 @@ fn main() -> anyhow::Result<()> {
 }
 
 fn end(options: &Options, device: &Arc<DeviceContext>, role: Role) -> anyhow::Result<()> {
-    let report = if options.interop {
-        let mut end: End<Raw> = make(options, device, Raw)?;
-        let report = interop::run(options, &mut end, role)?;
-        end.close()?;
-        report
-    } else {
-        let carrier = options.carrier.unwrap_or(match device.port(options.ib_port)?.link_layer() {
-            // Thunderbolt is said to lose immediate data.
-            LinkLayer::THUNDERBOLT => CarrierChoice::Header,
-            _ => CarrierChoice::Immediate,
-        });
-        match carrier {
-            CarrierChoice::Immediate => meet(options, device, role, Immediate)?,
-            CarrierChoice::Header => meet(options, device, role, Header::<64>::new())?,
-        }
-    };
+    let report = match options.ring()? {
+        Ring::Of2 => end_of::<2>(options, device, role),
+        Ring::Of8 => end_of::<8>(options, device, role),
+        Ring::Of32 => end_of::<32>(options, device, role),
+        Ring::Of128 => end_of::<128>(options, device, role),
+    }?;
     report.print(options.size, role);
     Ok(())
 }
 
-fn make<C: Carrier>(options: &Options, device: &Arc<DeviceContext>, carrier: C) -> anyhow::Result<End<C>> {
+/// An end with rings of so many frames.
+fn end_of<const N: usize>(options: &Options, device: &Arc<DeviceContext>, role: Role) -> anyhow::Result<Report> {
+    if options.interop {
+        let mut end = make::<_, N>(options, device, Raw)?;
+        let report = interop::run(options, &mut end, role)?;
+        end.close()?;
+        return Ok(report);
+    }
+    let carrier = options.carrier.unwrap_or(match device.port(options.ib_port)?.link_layer() {
+        // Thunderbolt is said to lose immediate data.
+        LinkLayer::THUNDERBOLT => CarrierChoice::Header,
+        _ => CarrierChoice::Immediate,
+    });
+    match carrier {
+        CarrierChoice::Immediate => meet(options, make::<_, N>(options, device, Immediate)?, role),
+        CarrierChoice::Header => meet(options, make::<_, N>(options, device, Header::<64>::new())?, role),
+    }
+}
+
+fn make<C: Carrier, const N: usize>(
+    options: &Options,
+    device: &Arc<DeviceContext>,
+    carrier: C,
+) -> anyhow::Result<End<C, N>> {
     let peer = options.client.as_deref().unwrap_or("the client");
     let mut config = match options.transport {
         Transport::Uc => EndpointConfig::uc(peer),
@@ -200,8 +252,7 @@ fn make<C: Carrier>(options: &Options, device: &Arc<DeviceContext>, carrier: C) 
     if let Some(index) = options.gid_index {
         config = config.gid(GidPolicy::Index(index));
     }
-    let frame_bytes = (options.size + C::ROOM_BYTES as usize).next_multiple_of(4096);
-    Ok(Endpoint::new(device, carrier, config.frame_bytes(frame_bytes as u32), Frames::Owned)?)
+    Ok(Endpoint::new(device, carrier, config.frame_bytes(options.frame_bytes() as u32), Frames::Owned)?)
 }
 
 fn mtu_of(bytes: &str) -> Result<Mtu, &'static str> {
@@ -210,15 +261,15 @@ fn mtu_of(bytes: &str) -> Result<Mtu, &'static str> {
 }
 
 /// Our own exchange, and rounds whose payloads both ends know.
-fn meet<C: Carrier>(options: &Options, device: &Arc<DeviceContext>, role: Role, carrier: C) -> anyhow::Result<Report> {
-    let mut end = make(options, device, carrier)?;
+fn meet<C: Carrier, const N: usize>(options: &Options, mut end: End<C, N>, role: Role) -> anyhow::Result<Report> {
     let terms = options.terms();
     let met = match role {
         Role::Server => exchange::accept(&Listener::bind(options.listen_at(), &terms)?, &mut end, &terms)?,
         Role::Client => exchange::connect(&options.server_addresses()?, &mut end, &terms)?,
     };
     say!("{role:?}: {} to {}, {:?}", end.destination(), met.agreement.remote, met.agreement.path_mtu);
-    let payloads = Payloads::new(options.size);
+    say!("{role:?}: rings of {N}, credits {:?}, window {}", end.credit_mode(), options.window);
+    let payloads = Payloads::new(options.size, options.payload);
     let report = rounds::run(options, &mut end, role, |buffer, way, number| payloads.fill(buffer, way, number), {
         |came, way, number| payloads.check(came, way, number)
     })?;
@@ -228,6 +279,39 @@ fn meet<C: Carrier>(options: &Options, device: &Arc<DeviceContext>, role: Role, 
 }
 
 impl Options {
+    /// A frame's length, whatever the carrier takes of it.
+    fn frame_bytes(&self) -> usize {
+        (self.size + Header::<64>::ROOM_BYTES as usize).next_multiple_of(4096)
+    }
+
+    /// How long the rings are: as told, or as long as is sensible.
+    fn ring(&self) -> anyhow::Result<Ring> {
+        let memory = |ring: Ring| 2 * ring as usize * self.frame_bytes();
+        let ring = match self.ring {
+            Some(ring) => ring,
+            None if self.window <= 8 && memory(Ring::Of32) > MAX_MEMORY => Ring::Of8,
+            None if self.window <= 32 => Ring::Of32,
+            None => Ring::Of128,
+        };
+        ensure!(
+            memory(ring) <= MAX_MEMORY,
+            "two rings of {} frames of {} bytes take {} MiB of pinned memory, which is more than {} MiB: take a shorter \
+             --ring or a smaller --size",
+            ring as usize,
+            self.frame_bytes(),
+            memory(ring) >> 20,
+            MAX_MEMORY >> 20
+        );
+        ensure!(
+            self.window <= ring as usize,
+            "{} round trips under way want as many receives posted, and rings of {} frames have no more than that: take a \
+             longer --ring or a smaller --window",
+            self.window,
+            ring as usize
+        );
+        Ok(ring)
+    }
+
     fn patience(&self) -> Duration {
         Duration::from_secs(self.patience)
     }

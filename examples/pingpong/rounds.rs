@@ -3,13 +3,13 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure};
-use bareverbs_core::link::Carrier;
+use bareverbs_core::link::{Carrier, SendError};
 use bareverbs_examples::say;
 use bareverbs_shell::Wait;
-use bareverbs_shell::endpoint::Event;
+use bareverbs_shell::endpoint::{EndpointError, EndpointErrorKind, Event};
 use hdrhistogram::Histogram;
 
-use crate::{End, Options, Role};
+use crate::{End, Options, PayloadChoice, Role};
 
 /// Which way a message goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,113 +29,187 @@ pub(crate) struct Report {
 }
 
 /// Runs the rounds. `fill` makes a message, `check` says what is wrong with one that came.
-pub(crate) fn run<C: Carrier>(
+///
+/// The client keeps `--window` messages unanswered, the server answers what has come; both send when the other end has a
+/// receive and this one a frame.
+pub(crate) fn run<C: Carrier, const N: usize>(
     options: &Options,
-    end: &mut End<C>,
+    end: &mut End<C, N>,
     role: Role,
     mut fill: impl FnMut(&mut [u8], Way, u64),
     mut check: impl FnMut(&[u8], Way, u64) -> anyhow::Result<()>,
 ) -> anyhow::Result<Report> {
-    let Options { iterations, size, .. } = *options;
+    let Options { iterations, size, window, .. } = *options;
+    let (sends, receives) = match role {
+        Role::Client => (Way::There, Way::Back),
+        Role::Server => (Way::Back, Way::There),
+    };
     let wait = Wait::at_most(options.patience());
-    let mut round_trips_ns = Histogram::new_with_bounds(1, 60_000_000_000, 3)?;
-    let began = Instant::now();
-    for number in 0..iterations {
-        let is_last = number + 1 == iterations;
-        match role {
-            Role::Client => {
-                let sent = Instant::now();
-                send(end, size, is_last, |buffer| fill(buffer, Way::There, number))?;
-                receive(end, &wait, |came| check(came, Way::Back, number))?;
-                round_trips_ns.saturating_record(sent.elapsed().as_nanos() as u64);
-            }
-            Role::Server => {
-                receive(end, &wait, |came| check(came, Way::There, number))?;
-                send(end, size, is_last, |buffer| fill(buffer, Way::Back, number))?;
-            }
+    let mut round_trips = RoundTrips::new(role, window)?;
+    let mut turn = Instant::now();
+    let began = turn;
+    let (mut sent, mut received) = (0, 0);
+    while sent < iterations || received < iterations {
+        let limit = match role {
+            Role::Client => iterations.min(received + window as u64),
+            Role::Server => received,
+        };
+        while sent < limit && send(end, size, sent + 1 == iterations, |buffer| fill(buffer, sends, sent))? {
+            round_trips.begin(sent, turn);
+            sent += 1;
+        }
+        if received < iterations {
+            let due = if role == Role::Client { sent } else { iterations };
+            let came = receive(end, &wait, due - received, |came, nth| check(came, receives, received + nth))?;
+            turn = Instant::now();
+            (received..received + came).for_each(|number| round_trips.end(number, turn));
+            received += came;
+        } else if sent < iterations {
+            // The ring is full, or there is no credit: what is awaited is no message.
+            receive(end, &wait, 0, |_, _| Ok(()))?;
         }
     }
     let total = began.elapsed();
     while end.outstanding().sends > 0 {
         end.wait(&wait, |_| {})?;
     }
-    Ok(Report { iterations, total, round_trips_ns: (role == Role::Client).then_some(round_trips_ns) })
+    Ok(Report { iterations, total, round_trips_ns: (role == Role::Client).then_some(round_trips.ns) })
 }
 
-/// Fills a frame and posts it. Only every so many sends are signalled, and the last: their completions are nobody's
-/// concern while answers come.
-fn send<C: Carrier>(end: &mut End<C>, size: usize, is_last: bool, fill: impl FnOnce(&mut [u8])) -> anyhow::Result<()> {
-    let mut frame = end.next_frame()?;
+/// When each message that is under way set out, and what the others took. One look at the clock for each turn: a message
+/// sets out when what allowed it had come.
+struct RoundTrips {
+    began: Vec<Instant>,
+    ns: Histogram<u64>,
+}
+
+impl RoundTrips {
+    /// Of the client; the server has none.
+    fn new(role: Role, window: usize) -> anyhow::Result<Self> {
+        let under_way = if role == Role::Client { window } else { 0 };
+        let ns = Histogram::new_with_bounds(1, 60_000_000_000, 3)?;
+        Ok(Self { began: vec![Instant::now(); under_way], ns })
+    }
+
+    fn begin(&mut self, number: u64, at: Instant) {
+        if !self.began.is_empty() {
+            let place = (number % self.began.len() as u64) as usize;
+            self.began[place] = at;
+        }
+    }
+
+    fn end(&mut self, number: u64, at: Instant) {
+        if !self.began.is_empty() {
+            let place = (number % self.began.len() as u64) as usize;
+            self.ns.saturating_record((at - self.began[place]).as_nanos() as u64);
+        }
+    }
+}
+
+/// Fills a frame and posts it; `false` where all frames are out, or the other end has granted no more. Only every so many
+/// sends are signalled, and the last: their completions are nobody's concern while answers come.
+fn send<C: Carrier, const N: usize>(
+    end: &mut End<C, N>,
+    size: usize,
+    is_last: bool,
+    fill: impl FnOnce(&mut [u8]),
+) -> anyhow::Result<bool> {
+    let mut frame = match end.next_frame() {
+        Ok(frame) => frame,
+        Err(EndpointError {
+            kind: EndpointErrorKind::Send(SendError::Full { .. } | SendError::NoCredit { .. }, _),
+            ..
+        }) => {
+            return Ok(false);
+        }
+        Err(error) => return Err(error.into()),
+    };
     fill(&mut frame.payload_mut()[..size]);
     if is_last {
         frame.post(size)?
     } else {
         frame.post_more(size)?
     };
-    Ok(())
+    Ok(true)
 }
 
-/// Waits for the next message, checks it, and posts its frame again.
-fn receive<C: Carrier>(
-    end: &mut End<C>,
+/// Waits until something comes; checks each message, of which at most `due` may come, and posts its frame again. Answers how
+/// many they were: none, where what came lets a message be sent.
+fn receive<C: Carrier, const N: usize>(
+    end: &mut End<C, N>,
     wait: &Wait<'_>,
-    mut check: impl FnMut(&[u8]) -> anyhow::Result<()>,
-) -> anyhow::Result<()> {
-    let mut outcome = None;
-    while outcome.is_none() {
-        end.wait(wait, |event| {
-            if let Event::Received(frame) = event {
-                outcome = Some(match &outcome {
-                    None => check(frame.payload()).and_then(|()| Ok(frame.repost()?)),
-                    Some(_) => Err(anyhow::anyhow!("two messages came where one was due")),
-                });
-            }
-        })?;
-    }
-    outcome.unwrap_or(Ok(()))
+    due: u64,
+    mut check: impl FnMut(&[u8], u64) -> anyhow::Result<()>,
+) -> anyhow::Result<u64> {
+    let (mut came, mut outcome) = (0, Ok(()));
+    end.wait(wait, |event| {
+        if let Event::Received(frame) = event
+            && outcome.is_ok()
+        {
+            outcome = match came {
+                came if came < due => check(frame.payload(), came).and_then(|()| Ok(frame.repost()?)),
+                _ => Err(anyhow::anyhow!("{} messages came where {due} were due", came + 1)),
+            };
+            came += 1;
+        }
+    })?;
+    outcome.map(|()| came)
 }
 
-/// Messages that both ends can make: no two of a run are alike, and every byte is checked.
+/// Messages that both ends can make: no two of a run are alike. Every byte is filled in and checked, or the number at the
+/// front alone.
 pub(crate) struct Payloads {
     size: usize,
+    choice: PayloadChoice,
     base: Vec<u8>,
 }
 
+/// A number's length at the front of a message; of a shorter message its last bytes.
+const NUMBER_BYTES: usize = 8;
 /// How many different windows into the base there are.
 const WINDOWS: usize = 251;
 
 impl Payloads {
-    pub(crate) fn new(size: usize) -> Self {
+    pub(crate) fn new(size: usize, choice: PayloadChoice) -> Self {
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
         let base = std::iter::repeat_with(|| {
             state = state.wrapping_mul(0xd129_0d3d_3d5f_8c6b).rotate_left(23);
             state as u8
         });
-        Self { size, base: base.take(size + WINDOWS).collect() }
+        Self { size, choice, base: base.take(size + WINDOWS).collect() }
     }
 
-    /// The bytes of a message, but for its number in front.
+    /// How many bytes at the front of a message are filled in and checked.
+    pub(crate) fn checked_bytes(&self) -> usize {
+        match self.choice {
+            PayloadChoice::Check => self.size,
+            PayloadChoice::Number => self.size.min(NUMBER_BYTES),
+        }
+    }
+
+    /// The bytes of a message, but for its number in front, as far as they are checked.
     fn window(&self, way: Way, number: u64) -> &[u8] {
         let start = (number.wrapping_mul(2) + u64::from(way == Way::Back)) % WINDOWS as u64;
-        &self.base[start as usize..][..self.size]
+        &self.base[start as usize..][..self.checked_bytes()]
     }
 
-    fn stamp(way: Way, number: u64) -> [u8; 8] {
+    fn stamp(way: Way, number: u64) -> [u8; NUMBER_BYTES] {
         (number << 1 | u64::from(way == Way::Back)).to_be_bytes()
     }
 
     pub(crate) fn fill(&self, buffer: &mut [u8], way: Way, number: u64) {
-        buffer.copy_from_slice(self.window(way, number));
-        let stamped = self.size.min(8);
-        buffer[..stamped].copy_from_slice(&Self::stamp(way, number)[8 - stamped..]);
+        let window = self.window(way, number);
+        buffer[..window.len()].copy_from_slice(window);
+        let stamped = self.size.min(NUMBER_BYTES);
+        buffer[..stamped].copy_from_slice(&Self::stamp(way, number)[NUMBER_BYTES - stamped..]);
     }
 
     pub(crate) fn check(&self, came: &[u8], way: Way, number: u64) -> anyhow::Result<()> {
         ensure!(came.len() == self.size, "message {number}: {} bytes came, {} are due", came.len(), self.size);
-        let stamped = self.size.min(8);
-        let (stamp, rest) = came.split_at(stamped);
+        let stamped = self.size.min(NUMBER_BYTES);
+        let (stamp, rest) = came[..self.checked_bytes()].split_at(stamped);
         ensure!(
-            stamp == &Self::stamp(way, number)[8 - stamped..],
+            stamp == &Self::stamp(way, number)[NUMBER_BYTES - stamped..],
             "message {number} has another's number: {stamp:02x?}"
         );
         let due = &self.window(way, number)[stamped..];
@@ -171,7 +245,7 @@ mod tests {
     #[test]
     fn every_byte_of_a_message_counts_and_no_other_message_passes_for_it() {
         for size in [1, 7, 8, 9, 300] {
-            let payloads = Payloads::new(size);
+            let payloads = Payloads::new(size, PayloadChoice::Check);
             let mut message = vec![0; size];
             payloads.fill(&mut message, Way::There, 5);
             assert!(payloads.check(&message, Way::There, 5).is_ok());
@@ -181,6 +255,23 @@ mod tests {
             for byte in 0..size {
                 message[byte] ^= 0x10;
                 assert!(payloads.check(&message, Way::There, 5).is_err(), "size {size}, byte {byte}");
+                message[byte] ^= 0x10;
+            }
+        }
+    }
+    #[test]
+    fn where_the_number_alone_counts_the_rest_is_neither_written_nor_looked_at() {
+        for size in [1, 7, 8, 9, 300] {
+            let payloads = Payloads::new(size, PayloadChoice::Number);
+            let mut message = vec![0xA5; size];
+            payloads.fill(&mut message, Way::There, 5);
+            assert!(message[size.min(8)..].iter().all(|byte| *byte == 0xA5));
+            assert!(payloads.check(&message, Way::Back, 5).is_err());
+            assert!(payloads.check(&message, Way::There, 6).is_err());
+            assert!(payloads.check(&message[..size - 1], Way::There, 5).is_err());
+            for byte in 0..size {
+                message[byte] ^= 0x10;
+                assert_eq!(payloads.check(&message, Way::There, 5).is_ok(), byte >= 8, "size {size}, byte {byte}");
                 message[byte] ^= 0x10;
             }
         }

@@ -83,8 +83,9 @@ impl<'a> Wait<'a> {
     }
 
     pub(crate) fn begin(&self) -> Waiting<'a> {
-        let own = Monotonic::new();
-        Waiting { wait: *self, own, began: self.clock.map_or(Duration::ZERO, Clock::now), rounds: 0 }
+        // Its first look is the beginning: what is there already costs no look at a clock.
+        let began = self.clock.map(Clock::now);
+        Waiting { wait: *self, own: None, began: began.unwrap_or_default(), rounds: 0 }
     }
 }
 
@@ -98,37 +99,57 @@ pub(crate) enum Ended {
 /// A wait in progress.
 pub(crate) struct Waiting<'a> {
     wait: Wait<'a>,
-    own: Monotonic,
+    /// The system's clock, from the first look at it.
+    own: Option<Monotonic>,
+    /// By the caller's clock, if there is one.
     began: Duration,
     rounds: u32,
 }
 
 impl Waiting<'_> {
     /// To be called after a poll that found nothing: relaxes, or says that the wait is over.
+    ///
+    /// While it spins it looks at the system's clock every [`LOOK_EVERY_SPINS`] times only: where a look is a system call, it
+    /// takes longer than many polls. The caller's flag and clock are looked at each time.
+    #[inline]
     pub(crate) fn idle(&mut self) -> Result<(), Ended> {
-        self.left()?;
-        self.rounds = self.rounds.saturating_add(1);
-        match self.wait.relax {
-            Relax::Spin => std::hint::spin_loop(),
-            Relax::SpinThenYield(spins) if self.rounds <= spins => std::hint::spin_loop(),
-            Relax::Yield | Relax::SpinThenYield(_) => std::thread::yield_now(),
+        let spins = match self.wait.relax {
+            Relax::Spin => true,
+            Relax::SpinThenYield(spins) => self.rounds < spins,
+            Relax::Yield => false,
+        };
+        if spins && self.wait.clock.is_none() && !self.rounds.is_multiple_of(LOOK_EVERY_SPINS) {
+            self.check_flag()?;
+        } else {
+            self.left()?;
+        }
+        // It goes round: one that stood still between two looks would wait for ever.
+        self.rounds = self.rounds.wrapping_add(1);
+        if spins {
+            std::hint::spin_loop();
+        } else {
+            std::thread::yield_now();
         }
         Ok(())
     }
 
-    /// How many polls found nothing so far.
+    /// How many polls found nothing so far, going round.
     pub(crate) fn rounds(&self) -> u32 {
         self.rounds
     }
 
+    #[inline]
+    fn check_flag(&self) -> Result<(), Ended> {
+        let cancelled = self.wait.cancel.is_some_and(|cancel| cancel.load(Ordering::Relaxed));
+        if cancelled { Err(Ended::Cancelled) } else { Ok(()) }
+    }
+
     /// How long a sleep may be until somebody has to look again, or that the wait is over.
-    pub(crate) fn left(&self) -> Result<Duration, Ended> {
-        if self.wait.cancel.is_some_and(|cancel| cancel.load(Ordering::Relaxed)) {
-            return Err(Ended::Cancelled);
-        }
+    pub(crate) fn left(&mut self) -> Result<Duration, Ended> {
+        self.check_flag()?;
         let waited = match self.wait.clock {
             Some(clock) => clock.now().saturating_sub(self.began),
-            None => self.own.now(),
+            None => self.own.get_or_insert_default().now(),
         };
         if waited >= self.wait.limit {
             return Err(Ended::Deadline { waited });
@@ -140,6 +161,8 @@ impl Waiting<'_> {
     }
 }
 
+/// Every how many empty polls a wait that spins looks at the system's clock.
+const LOOK_EVERY_SPINS: u32 = 16;
 /// How often a sleeping wait looks at its flag.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
@@ -165,6 +188,44 @@ mod tests {
         assert_eq!(waiting.idle(), Ok(()));
         assert_eq!(waiting.idle(), Ok(()));
         assert_eq!(waiting.idle(), Err(Ended::Deadline { waited: Duration::from_millis(30) }));
+    }
+
+    #[test]
+    fn a_wait_that_spins_looks_at_the_callers_clock_and_flag_each_time() {
+        let (clock, flag) = (Steps(Cell::new(0)), AtomicBool::new(false));
+        for relax in [Relax::Spin, Relax::SpinThenYield(3), Relax::Yield] {
+            let mut waiting = Wait::at_most(Duration::from_secs(3600)).clock(&clock).relax(relax).begin();
+            let before = clock.0.get();
+            for _ in 0..100 {
+                assert_eq!(waiting.idle(), Ok(()));
+            }
+            assert_eq!(clock.0.get() - before, 1000, "{relax:?}");
+            for spun in 0..2 * LOOK_EVERY_SPINS {
+                let mut waiting = Wait::at_most(Duration::from_secs(3600)).cancelled_by(&flag).relax(relax).begin();
+                assert!((0..spun).all(|_| waiting.idle() == Ok(())));
+                flag.store(true, Ordering::Relaxed);
+                assert_eq!(waiting.idle(), Err(Ended::Cancelled), "{relax:?} after {spun}");
+                flag.store(false, Ordering::Relaxed);
+            }
+        }
+    }
+
+    #[test]
+    fn a_wait_without_time_ends_at_its_first_look_and_one_that_spins_a_few_polls_after_its_time() {
+        for relax in [Relax::Spin, Relax::SpinThenYield(64), Relax::Yield] {
+            let mut waiting = Wait::at_most(Duration::ZERO).relax(relax).begin();
+            assert!(matches!(waiting.idle(), Err(Ended::Deadline { .. })), "{relax:?}");
+            let mut waiting = Wait::at_most(Duration::from_nanos(1)).relax(relax).begin();
+            let rounds = (0..1000).find(|_| waiting.idle().is_err()).expect("its time is over at once");
+            assert!(rounds <= LOOK_EVERY_SPINS, "{relax:?}: {rounds}");
+        }
+    }
+
+    #[test]
+    fn a_wait_goes_on_looking_when_the_count_of_its_polls_has_gone_round() {
+        let mut waiting = Wait::at_most(Duration::from_nanos(1)).relax(Relax::Spin).begin();
+        waiting.rounds = u32::MAX;
+        assert!((0..1000).any(|_| waiting.idle().is_err()));
     }
 
     #[test]

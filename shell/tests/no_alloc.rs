@@ -299,6 +299,39 @@ fn memory_that_is_registered_is_found_without_an_allocation() {
     assert_eq!(counted, 0);
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn a_request_in_a_bound_segment_allocates_nothing() {
+    use bareverbs_core::segments::Ordinal;
+    use bareverbs_shell::cuda::CudaDriver;
+    use bareverbs_shell::segments::{DriverScanner, IdentityPolicy, SegmentDomain, SegmentDomainConfig};
+    use bareverbs_shell::soft::SoftDevice;
+    use bareverbs_shell::soft::cuda::{CudaConfig, SoftCuda};
+
+    let config = SoftConfig::default().devices(vec![SoftDevice::mlx5("mlx5_0")]).record(Record::Off);
+    let world = World::of_config(config, "mlx5");
+    let soft = world.soft.as_ref().expect("a software fabric");
+    let cuda = SoftCuda::new(CudaConfig::default()).expect("a free slot");
+    let driver = CudaDriver::with_symbols(cuda.symbols());
+    let pd = ProtectionDomain::new(&world.open(), 1).expect("a domain");
+    let base = cuda.reserve(0, 1 << 30);
+    (0..4).for_each(|at| cuda.map(base + at * (2 << 20), 2 << 20));
+    for identity in [IdentityPolicy::Verify, IdentityPolicy::Trust] {
+        let config = SegmentDomainConfig::default().given([Ordinal(0)]).identity(identity);
+        let domain = SegmentDomain::new(&pd, driver.clone(), Some(soft.mlx5_symbols()), config).expect("a device");
+        domain.set_scanner(Some(std::sync::Arc::new(DriverScanner::new(driver.clone()))));
+        let key = domain.register(base, 4096).expect("bound").lkey();
+        let counted = allocations(|| {
+            for at in 0..100 {
+                // Over the edge of two mappings, too.
+                let view = domain.register(base + at * 65_536, 100_000).expect("a hit");
+                assert_eq!((view.lkey(), view.key_addr()), (key, at * 65_536));
+            }
+        });
+        assert_eq!(counted, 0, "{identity:?}");
+    }
+}
+
 /// On the system's library, where it has a device: in the soft-RoCE guest, `--include-ignored`.
 #[test]
 #[ignore = "needs an RDMA device"]

@@ -41,8 +41,22 @@
 //!    signalled, so it completes, and gives back all before it. On a reliable queue pair, that needs a receive at A: there
 //!    is one, since messages have credit, and a credit message its receive.
 //!
-//! Nothing in this depends on the other direction, so both can be busy or idle. A credit message that was lost is not sent
-//! again: messages would have been lost as well. The sender starves until its deadline, and nothing is corrupted.
+//! Nothing in this depends on the other direction, so both can be busy or idle. It depends on B looking: at each step B
+//! polls, or posts receives, and asks then whether a grant is due.
+//!
+//! # What a lost credit message costs
+//!
+//! Credits keep a receive posted for each message; they do not make a lossy network whole. A credit message that is lost on
+//! an unreliable queue pair leaves no gap, since it has no number, and is not sent again: its sender waits for the proof,
+//! which only a message beyond the earlier grant can be, and that grant is all that the other end has.
+//!
+//! - Where headers carry grants, the next message that its sender sends brings the same grant, or a later one: nothing is
+//!   lost. Where none is sent, it is as without headers.
+//! - On the immediate carrier nothing else brings it. Its direction stays without credit until the link is made anew. The
+//!   end that wants to send learns it from [`SendError::NoCredit`], which goes on, and from its deadline, which names the
+//!   message that has no credit; the other end sees nothing but that nothing comes.
+//!
+//! Nothing is corrupted, nothing is handed out that should not be, and the other direction goes on.
 //!
 //! # What a post costs
 //!
@@ -171,7 +185,7 @@ impl Credits {
 
     /// The grant that is to be sent in a credit message now, if one is.
     ///
-    /// Asked at least once in 2^31 messages, as whoever polls does: a proof is looked for among numbers that go round.
+    /// Asked at least once in 2^31 messages, as whoever polls for them does: a proof is looked for among numbers that go round.
     #[inline]
     pub(crate) const fn due(&mut self, expected: Sequence, posted: u32) -> Option<Sequence> {
         if matches!(self.mode, CreditMode::Off) {

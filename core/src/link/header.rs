@@ -10,7 +10,7 @@
 //! | 3 | flags: bit 0, a checksum follows; bit 1, a credit message (see `credits`); bits 2..8 zero |
 //! | 4..8 | sequence number; of a credit message, that of the next message |
 //! | 8..12 | payload length, bytes; of a credit message 0 |
-//! | 12..16 | the first number that may not be sent yet to this one's sender; zero on links without credits |
+//! | 12..16 | the first number that may not be sent yet to this one's sender; on links without credits zero, and not looked at |
 //! | 16..20 | CRC32C of the payload, or zero |
 //!
 //! The rule this file protects: **decoding is total.** Any bytes give fields that fit the bytes, or a typed error.

@@ -47,7 +47,7 @@ impl CudaDriver {
     ///
     /// # Errors
     /// [`CudaError::Empty`] before any call; [`CudaError::Managed`], [`CudaError::NotDevice`], [`CudaError::NoDmaBuf`],
-    /// [`CudaError::Hole`] and [`CudaError::Unaligned`] before the export; [`CudaError::Export`] where that is refused; others.
+    /// [`CudaError::Hole`], [`CudaError::Several`] and [`CudaError::Unaligned`] before the export; [`CudaError::Export`] where that is refused; others.
     #[doc(alias = "cuMemGetHandleForAddressRange")]
     pub fn export(&self, range: AddressRange) -> Result<Exported, CudaError> {
         let address = range.base();
@@ -73,11 +73,21 @@ impl CudaDriver {
         Ok(Exported { file, range: exported, offset_bytes: address - exported.base() })
     }
 
-    /// From the start of the first mapping that a range touches to the end of the last.
+    /// From the start of the first mapping that a range touches to the end of the last. Several are mappings of growing memory:
+    /// a driver may answer for allocations side by side with memory behind the first one that nobody can use.
     fn mapped_around(&self, range: AddressRange) -> Result<AddressRange, CudaError> {
         let mut ends: Option<(AddressRange, AddressRange)> = None;
         self.walk(range, |mapping| {
-            ends = Some((ends.map_or(mapping, |(first, _)| first), mapping));
+            let Some((first, last)) = ends else {
+                ends = Some((mapping, mapping));
+                return Ok(());
+            };
+            for part in [last, mapping] {
+                if !self.grows(range, part.base().max(range.base()))? {
+                    return Err(CudaError::Several { range, address: mapping.base() });
+                }
+            }
+            ends = Some((first, mapping));
             Ok(())
         })?;
         let (first, last) = ends.ok_or(CudaError::Empty { address: range.base() })?;

@@ -61,7 +61,7 @@ impl CudaDriver {
     /// # Panics
     /// If it is no power of two.
     #[must_use]
-    pub fn page_bytes(mut self, bytes: u64) -> Self {
+    pub fn with_page_bytes(mut self, bytes: u64) -> Self {
         assert!(bytes.is_power_of_two(), "a page is a power of two");
         self.page_bytes = bytes;
         self

@@ -183,6 +183,13 @@ pub enum CudaError {
         /// What was given for a file descriptor.
         got: i32,
     },
+    /// A range over several allocations, which are no one export. Mappings of growing memory are.
+    Several {
+        /// The range.
+        range: AddressRange,
+        /// Where the next allocation starts.
+        address: u64,
+    },
     /// An allocation that does not start at a page of the host's: what is exported would begin with another one's bytes.
     Unaligned {
         /// The allocation.
@@ -251,6 +258,12 @@ impl fmt::Display for CudaError {
             }
             Self::NoFile { range, got } => {
                 write!(f, "cuMemGetHandleForAddressRange for {range} succeeded with the file descriptor {got}")
+            }
+            Self::Several { range, address } => {
+                write!(
+                    f,
+                    "{range} are of several allocations, another one starts at {address:#x}: export each by itself"
+                )
             }
             Self::Unaligned { mapping, page_bytes } => write!(
                 f,

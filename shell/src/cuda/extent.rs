@@ -158,6 +158,11 @@ impl CudaDriver {
         range.ok_or(CudaError::Mapping { address, base, len_bytes })
     }
 
+    /// Whether the memory at an address of a range is growing memory.
+    pub(super) fn grows(&self, range: AddressRange, address: u64) -> Result<bool, CudaError> {
+        self.kind_of(address).map(|kind| kind == Kind::Growing).map_err(|error| hole_of(range, error))
+    }
+
     fn kind_of(&self, address: u64) -> Result<Kind, CudaError> {
         let of_pool = |address| self.calls.is_of_pool(address);
         let kind = match self.calls.context_of(address) {

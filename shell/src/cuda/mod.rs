@@ -15,6 +15,7 @@
 //! undoes a [`ContextGuard`].
 //!
 //! ```
+//! # #[cfg(target_os = "linux")] {
 //! use bareverbs_core::range::AddressRange;
 //! use bareverbs_shell::cuda::CudaDriver;
 //! use bareverbs_shell::soft::cuda::{CudaConfig, SoftCuda};
@@ -31,6 +32,7 @@
 //! // 100 bytes cannot be exported: the mapping that they are in is, and they begin so far into it.
 //! let export = cuda.export(AddressRange::new(segment + 12345, 100)?)?;
 //! assert_eq!((export.range().len_bytes(), export.offset_bytes()), (2 << 20, 12345));
+//! # }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 

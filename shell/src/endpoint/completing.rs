@@ -31,10 +31,14 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
     ///
     /// When `on` panics, the link is broken: what had completed after that event is lost.
     ///
+    /// With credits, what came makes a grant due, and that goes out at the start of the *next* poll, or wait: what the caller
+    /// has to answer goes first. So an end that will not poll again for long, while the other is to go on sending, polls
+    /// once more before.
+    ///
     /// # Errors
     /// The first completion that is not what it must be breaks the link, and ends the call; those before it were given
     /// out. A link that is broken says so, and why, when nothing came. [`EndpointErrorKind::Send`] if a credit message was
-    /// refused; it is tried again at the next poll.
+    /// refused: what completed was given out all the same, and every later poll tries again.
     #[inline]
     pub fn poll(&mut self, mut on: impl FnMut(Event<'_, RECV>)) -> Result<usize, EndpointError> {
         self.check_thread()?;
@@ -44,6 +48,7 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
         }
         let mut room = [Wc::default(); 16];
         self.heed_events()?;
+        let refused = if self.grant_may_be_due { self.grant_before_polling()? } else { None };
         let Some(queue) = &mut self.plumbing.queue else { return Err(self.failed(EndpointErrorKind::NotConnected)) };
         let completions = match queue.poll_here(&mut room) {
             Ok(completions) => completions,
@@ -72,21 +77,36 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
         }
         if events == 0 {
             self.check_whole()?;
+        } else {
+            self.grant_may_be_due |= self.link.credit_mode() == CreditMode::On;
         }
-        self.grant_credits()?;
-        Ok(events)
+        refused.map_or(Ok(events), Err)
+    }
+
+    /// Posts the credit message that is due since the last poll, if one is; answers the error of one that was refused, which
+    /// is no reason to leave what completed where it is. One of which nobody knows has broken the link.
+    #[inline(never)]
+    fn grant_before_polling(&mut self) -> Result<Option<EndpointError>, EndpointError> {
+        match self.grant_credits() {
+            Ok(()) => Ok(None),
+            Err(refused) if self.link.cause().is_none() => Ok(Some(refused)),
+            Err(unknown) => Err(unknown),
+        }
     }
 
     /// Posts a credit message if one is due: the other end may be waiting for it. It is due after arrivals, receives posted
-    /// and sends completed only, and is asked for after each of them.
-    #[inline]
+    /// and sends completed only, and is asked for after each of them; one that was refused is due still.
     pub(super) fn grant_credits(&mut self) -> Result<(), EndpointError> {
-        if self.link.credit_mode() == CreditMode::Off {
+        self.grant_may_be_due = self.link.credit_mode() == CreditMode::On;
+        if !self.grant_may_be_due {
             return Ok(());
         }
         errno::clear();
         match self.link.grant_credits() {
-            Ok(_) => Ok(()),
+            Ok(_) => {
+                self.grant_may_be_due = false;
+                Ok(())
+            }
             Err(error) => Err(self.names().send_refused(error)),
         }
     }
@@ -143,7 +163,7 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
     }
 
     /// How long the wait may go on, or that it is over.
-    pub(super) fn time_left(&mut self, waiting: &Waiting<'_>) -> Result<Duration, EndpointError> {
+    pub(super) fn time_left(&mut self, waiting: &mut Waiting<'_>) -> Result<Duration, EndpointError> {
         waiting.left().map_err(|ended| self.over(ended))
     }
 

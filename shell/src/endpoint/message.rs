@@ -63,7 +63,7 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> MessageEndpoint for Endpo
             })?;
             if messages == 0 {
                 // What came was no message: a peer that sends nothing else must not hold this up for ever.
-                self.time_left(&waiting)?;
+                self.time_left(&mut waiting)?;
             }
         }
         self.post_receives(messages)?;

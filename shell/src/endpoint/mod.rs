@@ -83,6 +83,9 @@ pub struct Endpoint<C: Carrier, const SEND: usize, const RECV: usize> {
     one_thread: bool,
     /// Fatal events of the device that this endpoint has heeded.
     fatal_seen: u32,
+    /// Whether the link, which carries credits, is to be asked for a credit message: something came since it was, or it was
+    /// refused.
+    grant_may_be_due: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,6 +159,7 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
             one_thread: context.is_for_one_thread(),
             // What came before concerns it if it names this queue pair, this queue or the whole device.
             fatal_seen: 0,
+            grant_may_be_due: false,
             plumbing: Plumbing {
                 region: Some(region),
                 queue_pair: Some(queue_pair),

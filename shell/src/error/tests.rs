@@ -41,6 +41,7 @@ fn errors() -> Vec<Error> {
         | Error::NoDevice { .. }
         | Error::Call(_)
         | Error::Unsupported { .. }
+        | Error::NeitherRegistration { .. }
         | Error::MissingSlot { .. }
         | Error::Layout { .. }
         | Error::ForeignContext { .. }
@@ -64,6 +65,10 @@ fn errors() -> Vec<Error> {
         Error::NoDevice { wanted: None, available: vec!["dev1".into()], library: Arc::clone(&library) },
         Error::Call(CallError::new("ibv_alloc_pd", &device, Some(Errno(12)))),
         Error::Unsupported { symbol: "ibv_fork_init", library },
+        Error::NeitherRegistration {
+            dma_buf: Box::new(CallError::new("ibv_reg_dmabuf_mr", &device, Some(Errno(524))).into()),
+            plain: Box::new(CallError::new("ibv_reg_mr", &device, Some(Errno(14))).into()),
+        },
         Error::Layout { device: Arc::clone(&device), field: "ibv_qp.state", expected: 1, got: 2 },
         Error::ForeignContext { device: Arc::clone(&device), making: "a queue pair" },
         Error::DeviceName { device: Arc::clone(&device), error: DeviceNameError::Length { got_bytes: 64 } },
@@ -180,7 +185,7 @@ fn no_error_says_anything_twice_when_its_chain_is_printed() {
     let (errors, endpoint, exchange) = (errors(), endpoint_errors(), exchange_errors());
     let of_endpoint: Vec<_> = endpoint.iter().map(|error| error.kind.clone()).collect();
     let of_exchange: Vec<_> = exchange.iter().map(|error| error.kind.clone()).collect();
-    assert_eq!([kinds(&errors), kinds(&of_endpoint), kinds(&of_exchange)], [20, 9, 13], "one of each");
+    assert_eq!([kinds(&errors), kinds(&of_endpoint), kinds(&of_exchange)], [21, 9, 13], "one of each");
     errors.into_iter().for_each(assert_nothing_twice);
     endpoint.into_iter().for_each(assert_nothing_twice);
     exchange.into_iter().for_each(assert_nothing_twice);
@@ -194,5 +199,5 @@ fn an_error_within_another_is_told_in_the_text_of_the_outer_one() {
     let failed = exchange_errors().pop().expect("the last one");
     assert!(failed.to_string().contains(&inner.to_string()), "{failed}");
     let texts: BTreeSet<String> = errors().iter().map(ToString::to_string).collect();
-    assert_eq!(texts.len(), 20, "each has a text of its own");
+    assert_eq!(texts.len(), 21, "each has a text of its own");
 }

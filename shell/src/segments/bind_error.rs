@@ -224,3 +224,90 @@ impl fmt::Display for BindError {
 
 // Its text is whole by itself, as the shell's other errors are.
 impl std::error::Error for BindError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bareverbs_core::verbs::WcStatus;
+
+    /// One of each. The match makes a new variant known here: it does not compile without it.
+    fn errors() -> Vec<BindError> {
+        let device: Arc<str> = "dev0".into();
+        let d = || Arc::clone(&device);
+        let range = AddressRange::new(0x10_0000, 4096).expect("below 2^64");
+        let failed = FailedCompletion { wr_id: 7, status: WcStatus::LOC_QP_OP_ERR, qp_num: 5, vendor_err: 0x88 };
+        let of = |error: BindError| match error {
+            BindError::Unsupported { .. }
+            | BindError::OtherLibrary { .. }
+            | BindError::Access { .. }
+            | BindError::Cap { .. }
+            | BindError::Limits { .. }
+            | BindError::Builder { .. }
+            | BindError::Parts { .. }
+            | BindError::Entries { .. }
+            | BindError::Length { .. }
+            | BindError::ForeignDomain { .. }
+            | BindError::Refused { .. }
+            | BindError::Poll { .. }
+            | BindError::Late { .. }
+            | BindError::Status { .. }
+            | BindError::Unexpected { .. }
+            | BindError::Shell(_) => error,
+        };
+        [
+            BindError::Unsupported { device: d() },
+            BindError::OtherLibrary { mlx5: "of dev0".into(), verbs: "libverbs".into() },
+            BindError::Access { device: d(), got: AccessFlags::RELAXED_ORDERING },
+            BindError::Cap { device: d(), error: CapError::DeviceMaxSge { got: -1 } },
+            BindError::Limits { device: d(), error: LimitsError::MaxTooLong { got_bytes: 1 << 33 } },
+            BindError::Builder { device: d(), error: NoBuilder::NotExtended },
+            BindError::Parts { device: d(), range, at: 0x10_1000 },
+            BindError::Entries { device: d(), got: 31, cap: 30 },
+            BindError::Length { device: d(), got_bytes: 1 << 32, limit_bytes: u32::MAX.into() },
+            BindError::ForeignDomain { device: d() },
+            BindError::Refused { device: d(), errno: Some(Errno(12)), entries: 3 },
+            BindError::Poll { device: d(), error: PollError::Negative { returned: -2 } },
+            BindError::Late { device: d(), waited: Duration::from_millis(7) },
+            BindError::Status { device: d(), error: failed },
+            BindError::Unexpected { device: d(), expected_wr_id: 1, wr_id: 2, opcode: WcOpcode::RECV },
+            BindError::Shell(Error::Forked { device: d() }),
+        ]
+        .map(of)
+        .into()
+    }
+
+    #[test]
+    fn each_names_its_device_and_has_a_text_of_its_own() {
+        let texts: std::collections::BTreeSet<String> = errors().iter().map(ToString::to_string).collect();
+        assert_eq!(texts.len(), 16);
+        assert!(texts.iter().all(|text| text.contains("dev0")), "{texts:#?}");
+    }
+
+    #[test]
+    fn the_numbers_are_in_the_text() {
+        let texts: Vec<String> = errors().iter().map(ToString::to_string).collect();
+        for (at, words) in [
+            (2, &["0xf ", "0x100000"][..]),
+            (7, &["1 to 30", "31"]),
+            (8, &["4294967296", "4294967295"]),
+            (10, &["3 regions", "errno 12 (ENOMEM)"]),
+            (11, &["-2"]),
+            (12, &["7 ms"]),
+            (13, &["LOC_QP_OP_ERR", "queue pair 5", "0x88"]),
+            (14, &["0x1 ", "0x2 ", "135", "128"]),
+        ] {
+            for word in words {
+                assert!(texts[at].contains(word), "{word:?} in {:?}", texts[at]);
+            }
+        }
+    }
+
+    #[test]
+    fn only_what_stays_so_is_unsupported() {
+        let unsupported: Vec<_> = errors().into_iter().filter(BindError::is_unsupported).collect();
+        assert!(matches!(
+            &unsupported[..],
+            [BindError::Unsupported { .. }, BindError::OtherLibrary { .. }, BindError::Builder { .. }]
+        ));
+    }
+}

@@ -167,6 +167,7 @@ impl Binder {
     /// # Errors
     /// [`BindError`]: no queue pair can be made, or it leaves no entry.
     pub fn limits(&self) -> Result<WindowLimits, BindError> {
+        self.domain.context().check_use()?;
         let mut state = self.state();
         let ready = self.ready(&mut state)?;
         let limits = WindowLimits::new(self.config.chunk, ready.cap, self.mlx5.length_sum());
@@ -191,16 +192,20 @@ impl Binder {
             return Err(BindError::Access { device: self.name(), got: access });
         }
         let entries = self.entries(&parts, range)?;
+        // Before the lock, which a forked child may find held for ever.
+        self.domain.context().check_use()?;
         let mut state = self.state();
         // Taken out: whatever goes wrong from here on, a panic too, the next need makes another.
         let mut ready = self.ready(&mut state)?;
-        self.check_cap(parts.len(), ready.cap)?;
-        let key = match IndirectKey::new(&self.domain, &self.mlx5, parts) {
+        let made = self
+            .check_cap(parts.len(), ready.cap)
+            .and_then(|()| Ok(IndirectKey::new(&self.domain, &self.mlx5, parts)?));
+        let key = match made {
             Ok(key) => key,
             Err(error) => {
-                // Nothing was posted.
+                // Nothing was posted: the queue pair is as it was.
                 state.ready = Some(ready);
-                return Err(error.into());
+                return Err(error);
             }
         };
         let wr_id = state.next_wr_id;
@@ -293,7 +298,6 @@ impl Binder {
 
     /// The queue pair, taken out, or a new one. To be put back by who has used it without a failure.
     fn ready(&self, state: &mut State) -> Result<Ready, BindError> {
-        self.domain.context().check_use()?;
         state.ready.take().map_or_else(|| self.make_ready(), Ok)
     }
 

@@ -2,120 +2,27 @@
 //!
 //! The rule this file protects: **a view is of memory that was bound and still is what it was**. A request inside a bound segment
 //! reads the published table, asks the driver whether the memory is the same (unless the caller is trusted to say when it is not),
-//! and counts one reference: no lock, no scan, no call of the library. Any other request is for `domain_round`.
+//! and counts one reference: no lock, no scan, no call of the library. Any other request is for `domain_place`.
 
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::{Duration, Instant};
 
 use bareverbs_core::range::AddressRange;
-use bareverbs_core::segments::{LocateError, Ordinal, ServedOrdinals};
-use bareverbs_core::verbs::AccessFlags;
+use bareverbs_core::segments::{LocateError, SegmentKey, ServedOrdinals};
 use bareverbs_core::view::DeviceName;
 
-use super::domain_round::Round;
-use super::domain_turn::{Entry, Turns};
-use super::error::{NoKey, SegmentError, SegmentErrorKind};
-use super::fallback::{Fallbacks, Maker};
+use super::domain_turn::Turns;
+use super::error::{SegmentError, SegmentErrorKind};
+use super::fallback::Fallbacks;
 use super::scanner::registered_scanner;
-use super::served_table::ServedTable;
+use super::served::ServedSegment;
+use super::served_table::{ServedTable, Table};
 use super::statistics::{Counters, SegmentStatistics};
-use super::{BINDABLE_ACCESS, BindError, Binder, BinderConfig, Scanner};
-use crate::cuda::{CudaDriver, CudaError};
-use crate::memory::{HostDomain, Location, View};
+use super::{BINDABLE_ACCESS, BindError, Binder, IdentityPolicy, Scanner, SegmentDomainConfig};
+use crate::cuda::CudaDriver;
+use crate::memory::{HostDomain, View};
 use crate::objects::ProtectionDomain;
 use crate::symbols::Mlx5Symbols;
-
-/// Whether a request asks the driver if the memory is still what was bound.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum IdentityPolicy {
-    /// Each request asks for each mapping that it touches: below 100 ns each on an H200.
-    #[default]
-    Verify,
-    /// No request asks: the caller promises to [invalidate](SegmentDomain::invalidate) what it frees. Binding and scans ask all
-    /// the same.
-    Trust,
-}
-
-/// What a domain serves, and how.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct SegmentDomainConfig {
-    /// The devices whose memory is served since this is the best NIC for them.
-    pub given: Vec<Ordinal>,
-    /// The devices whose memory is served whatever the topology says.
-    pub pinned: Vec<Ordinal>,
-    /// Whether requests ask for the memory's identity.
-    pub identity: IdentityPolicy,
-    /// What is permitted; see [`BINDABLE_ACCESS`].
-    pub access: AccessFlags,
-    /// How long a request waits for another caller's scan; after that it gets a region of its own.
-    pub patience: Duration,
-    /// How keys are bound.
-    pub binder: BinderConfig,
-}
-
-impl Default for SegmentDomainConfig {
-    /// No ordinals; identities verified; local write, remote write and remote read; a second of patience.
-    fn default() -> Self {
-        Self {
-            given: Vec::new(),
-            pinned: Vec::new(),
-            identity: IdentityPolicy::Verify,
-            access: HostDomain::ACCESS,
-            patience: Duration::from_secs(1),
-            binder: BinderConfig::default(),
-        }
-    }
-}
-
-impl SegmentDomainConfig {
-    /// Serves the memory of these devices.
-    #[must_use]
-    pub fn given(mut self, ordinals: impl IntoIterator<Item = Ordinal>) -> Self {
-        self.given = ordinals.into_iter().collect();
-        self
-    }
-
-    /// Serves the memory of these devices, too, whatever the topology says.
-    #[must_use]
-    pub fn pinned(mut self, ordinals: impl IntoIterator<Item = Ordinal>) -> Self {
-        self.pinned = ordinals.into_iter().collect();
-        self
-    }
-
-    /// Sets whether requests ask for the memory's identity.
-    #[must_use]
-    pub fn identity(self, identity: IdentityPolicy) -> Self {
-        Self { identity, ..self }
-    }
-
-    /// Sets what is permitted.
-    #[must_use]
-    pub fn access(self, access: AccessFlags) -> Self {
-        Self { access, ..self }
-    }
-
-    /// Sets how long a request waits for another caller's scan.
-    #[must_use]
-    pub fn patience(self, patience: Duration) -> Self {
-        Self { patience, ..self }
-    }
-
-    /// Sets how keys are bound.
-    #[must_use]
-    pub fn binder(self, binder: BinderConfig) -> Self {
-        Self { binder, ..self }
-    }
-
-    /// Sets how long the binding of a key may take.
-    #[must_use]
-    pub fn deadline(mut self, deadline: Duration) -> Self {
-        self.binder = self.binder.deadline(deadline);
-        self
-    }
-}
 
 /// Registers GPU memory on one device, in one protection domain: each segment once, behind one key (or a few), whatever parts of
 /// it are asked for.
@@ -167,7 +74,7 @@ impl SegmentDomainConfig {
 /// ```
 pub struct SegmentDomain {
     // Field order is drop order, for the eye only: what is served holds all that it needs.
-    pub(super) table: ServedTable,
+    pub(super) table: ServedTable<ServedSegment>,
     pub(super) fallbacks: Fallbacks,
     pub(super) turns: Turns,
     pub(super) counters: Counters,
@@ -347,19 +254,43 @@ impl SegmentDomain {
 
     /// The fast path.
     #[inline]
-    fn hit(&self, asked: AddressRange) -> Hit {
+    pub(super) fn hit(&self, asked: AddressRange) -> Hit {
         let table = self.table.read();
-        for row in table.covering(asked) {
-            if self.config.identity == IdentityPolicy::Verify && !row.value.holds(&self.cuda, asked) {
-                continue;
-            }
-            match row.value.view(asked) {
-                Ok(view) => return Hit::View(view),
-                Err(LocateError::Straddles { .. }) => return Hit::Straddles,
-                Err(_) => {}
+        let Some(row) = table.lookup(asked) else { return Hit::Miss };
+        match self.view_in(&row.value, asked) {
+            Hit::Miss => self.hit_lower(&table, row.key(), asked),
+            hit => hit,
+        }
+    }
+
+    /// The rare rest of [`hit`](Self::hit): the row is not what is mapped; where devices share a base, another may be.
+    #[cold]
+    fn hit_lower(&self, table: &Table<ServedSegment>, missed: SegmentKey, asked: AddressRange) -> Hit {
+        for row in table.covering(asked).filter(|row| row.key() != missed) {
+            match self.view_in(&row.value, asked) {
+                Hit::Miss => {}
+                hit => return hit,
             }
         }
         Hit::Miss
+    }
+
+    #[inline]
+    fn view_in(&self, segment: &ServedSegment, asked: AddressRange) -> Hit {
+        if !self.is_same(segment, asked) {
+            return Hit::Miss;
+        }
+        match segment.view(asked) {
+            Ok(view) => Hit::View(view),
+            Err(LocateError::Straddles { .. }) => Hit::Straddles,
+            Err(_) => Hit::Miss,
+        }
+    }
+
+    /// Whether what is bound is what is mapped, as far as the policy asks.
+    #[inline]
+    fn is_same(&self, segment: &ServedSegment, asked: AddressRange) -> bool {
+        self.config.identity == IdentityPolicy::Trust || segment.holds(&self.cuda, asked)
     }
 
     /// The parts of what more than one key serves.
@@ -369,128 +300,5 @@ impl SegmentDomain {
         let row =
             table.covering(asked).find(|row| holds(self.config.identity) || row.value.holds(&self.cuda, asked))?;
         row.value.views(asked).ok()
-    }
-
-    #[cold]
-    fn register_missed(&self, asked: AddressRange, hit: Hit) -> Result<View, SegmentErrorKind> {
-        let placed = match hit {
-            Hit::View(view) => return Ok(view),
-            Hit::Straddles => Placed::Straddles,
-            Hit::Miss => self.place(asked)?,
-        };
-        match placed {
-            Placed::View(view) => Ok(view),
-            Placed::Straddles => match self.fallbacks.live_view(&self.cuda, asked) {
-                Some(view) => Ok(view),
-                None => self.fall_back(asked, NoKey::Straddles),
-            },
-        }
-    }
-
-    /// Finds the place of what the table does not serve as it is.
-    fn place(&self, asked: AddressRange) -> Result<Placed, SegmentErrorKind> {
-        let ordinal = match self.cuda.location(asked.base()).map_err(SegmentErrorKind::Driver)? {
-            Location::Managed => return Err(SegmentErrorKind::Managed),
-            Location::Device { ordinal: Some(ordinal) } => Some(Ordinal(ordinal)),
-            // The host's, or freed: segments that were there are to go.
-            _ => None,
-        };
-        let fall_back = |why| self.fall_back(asked, why).map(Placed::View);
-        if let Some(ordinal) = ordinal {
-            if let Some(view) = self.fallbacks.live_view(&self.cuda, asked) {
-                return Ok(Placed::View(view));
-            }
-            if let Err(reason) = &self.binder {
-                return fall_back(NoKey::NoProvider { reason: Arc::clone(reason) });
-            }
-            if !self.served().serves(ordinal) {
-                return fall_back(NoKey::NotServed { ordinal });
-            }
-            if let Some(why) = self.fallbacks.beyond_keys(&self.cuda, asked) {
-                return fall_back(NoKey::NotBound(why));
-            }
-        } else if self.binder.is_err() {
-            return Err(SegmentErrorKind::NotCovered);
-        }
-        self.place_by_scan(asked, ordinal)
-    }
-
-    /// How often memory may change while it is being bound before a request gives up.
-    const ROUNDS: u32 = 3;
-
-    fn place_by_scan(&self, asked: AddressRange, ordinal: Option<Ordinal>) -> Result<Placed, SegmentErrorKind> {
-        let arrived = self.turns.arrive();
-        // A patience beyond what a clock counts is none that ends.
-        let patience_ends = Instant::now().checked_add(self.config.patience);
-        let mut rounds = 0;
-        while rounds < Self::ROUNDS {
-            let round = match self.turns.enter(arrived, patience_ends) {
-                Entry::Mine(turn) => {
-                    rounds += 1;
-                    self.round(turn, asked).map_err(SegmentErrorKind::Scan)?
-                }
-                // Only what looked where this request is answers it.
-                Entry::Ended(Some(round)) if round.covers.all_of(asked) => round,
-                Entry::Ended(_) => match self.hit(asked) {
-                    Hit::View(view) => return Ok(Placed::View(view)),
-                    Hit::Straddles => return Ok(Placed::Straddles),
-                    Hit::Miss => continue,
-                },
-                Entry::Reentered => return Err(SegmentErrorKind::Reentered),
-                Entry::StillScanning if ordinal.is_some() => {
-                    return self.fall_back(asked, NoKey::StillScanning).map(Placed::View);
-                }
-                Entry::StillScanning => return Err(SegmentErrorKind::NotCovered),
-            };
-            if let Some(placed) = self.judge(asked, ordinal, &round)? {
-                return Ok(placed);
-            }
-        }
-        Err(SegmentErrorKind::Changing)
-    }
-
-    /// What a round came to for a request; none if the memory changed again.
-    fn judge(
-        &self,
-        asked: AddressRange,
-        ordinal: Option<Ordinal>,
-        round: &Round,
-    ) -> Result<Option<Placed>, SegmentErrorKind> {
-        match self.hit(asked) {
-            Hit::View(view) => return Ok(Some(Placed::View(view))),
-            Hit::Straddles => return Ok(Some(Placed::Straddles)),
-            Hit::Miss => {}
-        }
-        if let Some((segment, why)) = round.failure_of(asked) {
-            if why.falls_back() && ordinal.is_some() {
-                return self.fall_back(asked, NoKey::NotBound(Arc::clone(why))).map(|view| Some(Placed::View(view)));
-            }
-            return Err(SegmentErrorKind::NotBound { segment, why: Arc::clone(why) });
-        }
-        if round.showed(asked) {
-            return Ok(None);
-        }
-        if ordinal.is_none() {
-            return Err(SegmentErrorKind::NotCovered);
-        }
-        self.fall_back(asked, NoKey::NotScanned).map(|view| Some(Placed::View(view)))
-    }
-
-    /// A region of its own.
-    fn fall_back(&self, asked: AddressRange, why: NoKey) -> Result<View, SegmentErrorKind> {
-        let maker =
-            Maker { domain: &self.domain, device: *self.device(), cuda: &self.cuda, access: self.config.access };
-        let region = maker.register(asked, why.clone())?;
-        let view = region.view(asked).ok_or_else(|| SegmentErrorKind::Export {
-            why: why.clone(),
-            error: CudaError::NotDevice { address: asked.base() },
-        })?;
-        self.fallbacks.share(&region);
-        Counters::add(&self.counters.fallbacks, 1);
-        if self.fallbacks.is_news(region.range().base(), &why) {
-            let (device, range) = (self.domain.context().name(), region.range());
-            log::warn!("device {device}: memory of {range} gets regions of its own: {why}");
-        }
-        Ok(view)
     }
 }

@@ -41,7 +41,9 @@ impl SegmentDomain {
     pub fn register_memory(&self, memory: &LocalMemory) -> Result<View, SegmentError> {
         let (addr, size) = (memory.addr() as u64, memory.size() as u64);
         let placed = match memory.location() {
-            Location::Host { .. } => self.host.register(memory).map_err(SegmentErrorKind::Host),
+            Location::Host { .. } => {
+                self.host.register(memory).map_err(|error| SegmentErrorKind::Host(Box::new(error)))
+            }
             Location::Device { .. } => return self.register_device_memory(memory),
             _ => Err(SegmentErrorKind::Managed),
         };

@@ -1,5 +1,7 @@
 //! Dropping what vanished without waiting for a request.
 
+use std::time::Instant;
+
 use bareverbs_core::segments::Covers;
 
 use super::domain::SegmentDomain;
@@ -14,9 +16,11 @@ impl SegmentDomain {
     ///
     /// # Errors
     /// [`SegmentErrorKind::Scan`] of the first scan that failed; the others were carried out all the same.
-    /// [`SegmentErrorKind::Reentered`] from within a scan.
+    /// [`SegmentErrorKind::Reentered`] from within a scan; [`SegmentErrorKind::StillScanning`] where another's takes longer than
+    /// the domain's patience.
     pub fn prune(&self) -> Result<Pruned, SegmentError> {
         let ranges: Vec<_> = self.table.read().rows().iter().map(|row| row.range).collect();
+        let patience_ends = Instant::now().checked_add(self.config.patience);
         let (mut pruned, mut failed) = (Pruned::default(), None);
         for range in ranges {
             if !self.table.read().rows().iter().any(|row| row.range == range) {
@@ -24,10 +28,11 @@ impl SegmentDomain {
             }
             let error = |kind| self.error(range.base(), range.len_bytes(), kind);
             let turn = loop {
-                match self.turns.enter(self.turns.arrive(), None) {
+                match self.turns.enter(self.turns.arrive(), patience_ends) {
                     Entry::Mine(turn) => break turn,
                     Entry::Reentered => return Err(error(SegmentErrorKind::Reentered)),
-                    Entry::Ended(_) | Entry::StillScanning => {}
+                    Entry::StillScanning => return Err(error(SegmentErrorKind::StillScanning)),
+                    Entry::Ended(_) => {}
                 }
             };
             match self.prune_round(&turn, range) {

@@ -10,8 +10,7 @@ use std::sync::Arc;
 
 use bareverbs_core::range::AddressRange;
 use bareverbs_core::segments::{
-    ChunkLimits, Covers, Decision, IdentityCheck, Ordinal, Row, Scan, ScannedSegment, SegmentKey, Terms, WindowLimits,
-    reconcile,
+    Covers, Decision, IdentityCheck, Ordinal, Row, Scan, ScannedSegment, SegmentKey, Terms, WindowLimits, reconcile,
 };
 
 use super::domain::SegmentDomain;
@@ -117,7 +116,7 @@ impl SegmentDomain {
     /// Compares what is served with what was scanned.
     fn decide(&self, scan: &SegmentScan) -> Jobs {
         let table = self.table.read();
-        let table: &Table = &table;
+        let table: &Table<ServedSegment> = &table;
         let asked = RefCell::new(BTreeMap::new());
         // Core asks more than once; the driver is asked once.
         let identity = |row: &Row<Arc<ServedSegment>>| {
@@ -126,7 +125,7 @@ impl SegmentDomain {
                 if holds { IdentityCheck::Holds } else { IdentityCheck::Changed }
             })
         };
-        let terms = Terms { served: self.served(), limits: ChunkLimits::GPU };
+        let terms = Terms { served: self.served(), limits: self.config.binder.chunk };
         let seen = Scan { segments: &scan.segments, covers: scan.covers };
         let mut jobs = Jobs { scanned: Vec::new(), dropped: Vec::new(), replaced: Vec::new() };
         for decision in reconcile(table, seen, terms, identity) {
@@ -151,7 +150,7 @@ impl SegmentDomain {
     }
 
     /// Serves these no more, and lets them go.
-    fn withdraw(&self, draft: &mut Draft<'_>, keys: impl Iterator<Item = SegmentKey>) {
+    fn withdraw(&self, draft: &mut Draft<'_, ServedSegment>, keys: impl Iterator<Item = SegmentKey>) {
         let gone: Vec<_> = keys.filter_map(|key| draft.remove(key)).collect();
         if !gone.is_empty() {
             draft.publish();
@@ -161,7 +160,7 @@ impl SegmentDomain {
     /// Binds and grows, in order; what failed, with why.
     fn carry_out(
         &self,
-        draft: &mut Draft<'_>,
+        draft: &mut Draft<'_, ServedSegment>,
         segments: &[ScannedSegment],
         jobs: Vec<Job>,
     ) -> Vec<(ScannedSegment, Arc<NotBound>)> {
@@ -180,13 +179,18 @@ impl SegmentDomain {
         failures
     }
 
-    fn bind(&self, draft: &mut Draft<'_>, range: AddressRange, ordinal: Ordinal) -> Result<(), NotBound> {
+    fn bind(
+        &self,
+        draft: &mut Draft<'_, ServedSegment>,
+        range: AddressRange,
+        ordinal: Ordinal,
+    ) -> Result<(), NotBound> {
         let (means, limits) = self.means()?;
         let bound = ServedSegment::bind(means, range, ordinal, limits)?;
         put(draft, bound)
     }
 
-    fn grow(&self, draft: &mut Draft<'_>, key: SegmentKey, to: AddressRange) -> Result<(), NotBound> {
+    fn grow(&self, draft: &mut Draft<'_, ServedSegment>, key: SegmentKey, to: AddressRange) -> Result<(), NotBound> {
         let Some(old) = draft.table().row(key).map(|row| Arc::clone(&row.value)) else {
             return self.bind(draft, to, key.ordinal);
         };
@@ -220,7 +224,7 @@ impl SegmentDomain {
 }
 
 /// Puts a segment in the place of what overlaps it.
-fn put(draft: &mut Draft<'_>, bound: ServedSegment) -> Result<(), NotBound> {
+fn put(draft: &mut Draft<'_, ServedSegment>, bound: ServedSegment) -> Result<(), NotBound> {
     let (range, ordinal) = (bound.range(), bound.ordinal());
     let value = Arc::new(bound);
     let displaced = draft.change(|table| {

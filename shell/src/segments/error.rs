@@ -35,9 +35,11 @@ impl SegmentError {
         match &self.kind {
             SegmentErrorKind::NotBound { why, .. } => why.errno(),
             SegmentErrorKind::Region { error, .. } => errno_of(error),
-            SegmentErrorKind::Host(RegisterError::Failed(failure)) | SegmentErrorKind::Failed(failure) => {
-                failure.errno()
-            }
+            SegmentErrorKind::Failed(failure) => failure.errno(),
+            SegmentErrorKind::Host(error) => match &**error {
+                RegisterError::Failed(failure) => failure.errno(),
+                _ => None,
+            },
             _ => None,
         }
     }
@@ -62,7 +64,7 @@ pub enum SegmentErrorKind {
     /// It goes above 2^64.
     Range(RangeError),
     /// The driver could not be asked where the memory is.
-    Driver(CudaError),
+    Driver(Box<CudaError>),
     /// It is managed memory.
     Managed,
     /// No scanned segment covers it, and the driver knows no device memory there.
@@ -71,6 +73,8 @@ pub enum SegmentErrorKind {
     Scan(ScanError),
     /// The scanner, or what it called, asked the domain that was waiting for it, for what is not bound.
     Reentered,
+    /// Another caller's scan was not over, and there is nothing that could be registered without one.
+    StillScanning,
     /// The segment that it is in could not be bound.
     NotBound {
         /// The segment, as it was scanned.
@@ -85,23 +89,21 @@ pub enum SegmentErrorKind {
         /// Why no key serves it.
         why: NoKey,
         /// Why it was not exported.
-        error: CudaError,
+        error: Box<CudaError>,
     },
     /// It is not served by a key, and the device took no region of its own.
     Region {
         /// Why no key serves it.
         why: NoKey,
         /// Why it was not registered.
-        error: Error,
+        error: Box<Error>,
     },
     /// Host memory that was not registered.
-    Host(RegisterError),
+    Host(Box<RegisterError>),
     /// The device refused this memory before, and it is recorded with it.
     Failed(Arc<RegistrationFailure>),
     /// The memory is registered on this device already, in another protection domain, whose keys are of no use here.
     OtherDomain,
-    /// Something else of the shell.
-    Shell(Error),
 }
 
 impl fmt::Display for SegmentErrorKind {
@@ -119,6 +121,7 @@ impl fmt::Display for SegmentErrorKind {
             Self::Reentered => f.write_str(
                 "the domain is asked from within its own scan, for what is not bound: let the scanner not register",
             ),
+            Self::StillScanning => NoKey::StillScanning.fmt(f),
             Self::NotBound { segment, why } => write!(
                 f,
                 "the segment of {:#x} bytes at {:#x} (ordinal {}) is not bound: {why}",
@@ -132,7 +135,6 @@ impl fmt::Display for SegmentErrorKind {
             Self::OtherDomain => f.write_str(
                 "it is registered there in another protection domain: use that one, or build a handle of its own for this one",
             ),
-            Self::Shell(error) => error.fmt(f),
         }
     }
 }

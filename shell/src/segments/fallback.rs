@@ -10,7 +10,7 @@
 //! its region.
 #![allow(unsafe_code)]
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use bareverbs_core::range::AddressRange;
@@ -53,7 +53,7 @@ impl ViewGuard for FallbackRegion {
 impl Maker<'_> {
     /// Registers what holds `asked`.
     pub(super) fn register(&self, asked: AddressRange, why: NoKey) -> Result<Arc<FallbackRegion>, SegmentErrorKind> {
-        let export_error = |error| SegmentErrorKind::Export { why: why.clone(), error };
+        let export_error = |error| SegmentErrorKind::Export { why: why.clone(), error: Box::new(error) };
         let before = Identity::of(self.cuda, asked).map_err(export_error)?;
         let exported = self.cuda.export(asked).map_err(export_error)?;
         // SAFETY: 1: the driver made the file for these addresses. 2: device memory is under no Rust reference.
@@ -61,7 +61,7 @@ impl Maker<'_> {
         // It is closed once, right after, whatever came of it.
         drop(exported);
         let region = region.or_else(|refused| self.register_plainly(asked, refused));
-        let region = region.map_err(|error| SegmentErrorKind::Region { why: why.clone(), error })?;
+        let region = region.map_err(|error| SegmentErrorKind::Region { why: why.clone(), error: Box::new(error) })?;
         let identity = Identity::of(self.cuda, region.range()).map_err(export_error)?;
         if !identity.includes(&before) {
             return Err(SegmentErrorKind::Changing);
@@ -110,8 +110,8 @@ pub(super) struct Fallbacks {
 
 #[derive(Default)]
 struct State {
-    /// Regions by base, as long as views hold them.
-    live: BTreeMap<u64, Weak<FallbackRegion>>,
+    /// Regions with their ranges, as long as views hold them.
+    live: Vec<(AddressRange, Weak<FallbackRegion>)>,
     /// Segments that no key can serve as they are: requests in them need no scan.
     beyond_keys: Vec<BeyondKeys>,
     /// What was told, by base and kind of reason.
@@ -133,8 +133,7 @@ impl Fallbacks {
     pub(super) fn live_view(&self, cuda: &CudaDriver, asked: AddressRange) -> Option<View> {
         let region = {
             let state = self.lock();
-            let (_, region) = state.live.range(..=asked.base()).next_back()?;
-            region.upgrade()?
+            state.live.iter().filter(|(range, _)| range.covers(asked)).find_map(|(_, region)| region.upgrade())?
         };
         region.view(asked).filter(|_| region.identity.holds(cuda, asked))
     }
@@ -142,8 +141,8 @@ impl Fallbacks {
     /// Shares a region with later requests.
     pub(super) fn share(&self, region: &Arc<FallbackRegion>) {
         let mut state = self.lock();
-        state.live.retain(|_, region| region.strong_count() > 0);
-        state.live.insert(region.region.range().base(), Arc::downgrade(region));
+        state.live.retain(|(_, region)| region.strong_count() > 0);
+        state.live.push((region.range(), Arc::downgrade(region)));
     }
 
     /// The segment that holds `asked` and is known to be beyond what keys can do, with why.
@@ -180,16 +179,7 @@ impl Fallbacks {
     pub(super) fn invalidate(&self, range: AddressRange) {
         let mut state = self.lock();
         state.beyond_keys.retain(|known| !known.range.overlaps(range));
-        // A region goes with its views: dropping the last one here would call the library with the lock held.
-        let mut kept = Vec::new();
-        state.live.retain(|_, region| {
-            let Some(region) = region.upgrade() else { return false };
-            let stays = !region.region.range().overlaps(range);
-            kept.push(region);
-            stays
-        });
-        drop(state);
-        drop(kept);
+        state.live.retain(|(of, _)| !of.overlaps(range));
     }
 
     /// Whether this is the first time that it is told, for the segment or allocation that starts at `base`.

@@ -11,7 +11,8 @@
 //! | `scanner`, `driver_scanner` | who knows which segments there are |
 //! | `served`, `served_identity` | one segment that is served, and which memory it is |
 //! | `served_table` | the table that requests are served from |
-//! | `domain` | registers: from the table, else by a round |
+//! | `domain`, `domain_config` | registers, from the table if it can |
+//! | `domain_place` | else by a round, or by a region of its own |
 //! | `domain_turn`, `domain_round`, `domain_prune` | whose turn it is to scan; what is bound, grown and dropped then |
 //! | `domain_memory` | local memory registered through a domain |
 //! | `fallback` | regions of their own for what no key serves |
@@ -25,7 +26,9 @@ mod binding;
 mod bound_window;
 mod carry_out;
 mod domain;
+mod domain_config;
 mod domain_memory;
+mod domain_place;
 mod domain_prune;
 mod domain_round;
 mod domain_turn;
@@ -42,7 +45,8 @@ pub use bind_error::BindError;
 pub use binding::{BINDABLE_ACCESS, Binder, BinderConfig};
 pub use bound_window::BoundWindow;
 pub use carry_out::{CarryOutError, Windows, bind_segment, grow};
-pub use domain::{IdentityPolicy, SegmentDomain, SegmentDomainConfig};
+pub use domain::SegmentDomain;
+pub use domain_config::{IdentityPolicy, SegmentDomainConfig};
 pub use domain_round::Pruned;
 pub use driver_scanner::DriverScanner;
 pub use error::{NoKey, NotBound, PartError, SegmentError, SegmentErrorKind};

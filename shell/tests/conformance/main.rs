@@ -14,6 +14,7 @@ mod own_process;
 mod picking;
 #[path = "../it/one_sided_scene.rs"]
 mod scene;
+mod segments;
 mod sleeping;
 mod standin;
 mod standin_cases;
@@ -34,7 +35,8 @@ fn main() -> ExitCode {
     let of_endpoints = endpoints::cases().into_iter().chain(credits::cases()).chain(leaving::cases());
     let of_endpoints = of_endpoints.chain(sleeping::cases()).map(|(name, case)| ("endpoints", name, case));
     let of_one_sided = one_sided::cases().into_iter().map(|(name, case)| ("one_sided", name, case));
-    for (group, name, case) in of_endpoints.chain(of_one_sided) {
+    let of_segments = segments::cases().into_iter().map(|(name, case)| ("segments", name, case));
+    for (group, name, case) in of_endpoints.chain(of_one_sided).chain(of_segments) {
         for mode in modes() {
             trials.push(trial(&label(group, &mode, name), &Ok(()), move || on(&World::soft(mode), case)));
         }

@@ -2,12 +2,18 @@
 //!
 //! `BAREVERBS_LONG=1` streams 10 million frames.
 
-use bareverbs_core::link::{Carrier, CreditMode, Header, Immediate, LinkSetupError, Raw, Sequence};
-use bareverbs_shell::Error;
-use bareverbs_shell::endpoint::{Endpoint, EndpointConfig, Frames, connect_pair};
-use bareverbs_shell::soft::{Mode, SoftConfig, SoftDevice};
+use std::time::Duration;
 
-use crate::world::{World, config, stream, without_credits};
+use bareverbs_core::link::{
+    Carrier, CreditMode, Header, Immediate, LinkError, LinkSetupError, Raw, SendError, Sequence,
+};
+use bareverbs_core::verbs::inline_calls::RawErrno;
+use bareverbs_shell::endpoint::{Endpoint, EndpointConfig, EndpointErrorKind, Event, Frames, Waking, connect_pair};
+use bareverbs_shell::errno::Errno;
+use bareverbs_shell::soft::{Answer, BadWr, Mode, SoftConfig, SoftDevice};
+use bareverbs_shell::{Error, Relax, Wait};
+
+use crate::world::{World, config, let_sends_complete, stream, without_credits};
 
 /// Streams `messages` each way, never more than each window unanswered.
 fn sweep_windows<C: Carrier, const S: usize, const R: usize>(world: &World, carrier: C, messages: u64) -> u64 {
@@ -53,6 +59,28 @@ fn streams_without_a_window_lose_nothing_for_any_ring_size() {
 fn streams_lose_nothing_when_messages_and_completions_come_late() {
     for seed in 0..3 {
         sweep(&World::soft(Mode::Adversarial { seed }), 20);
+    }
+}
+
+/// A stream both ways across the end of the numbers, where grants wrap before them.
+fn wrap<C: Carrier, const S: usize, const R: usize>(world: &World, carrier: C) {
+    for back in 0..=R as u32 + 1 {
+        let first = Sequence::new(0_u32.wrapping_sub(back));
+        let config = config().frame_bytes(256).sequences(first, first);
+        let (mut a, mut b) = world.pair::<C, S, R>(carrier, &config);
+        stream(&mut a, &mut b, 100, u64::MAX, 64, Some(first));
+    }
+    world.assert_clean();
+}
+
+#[test]
+fn numbers_and_grants_wrap_in_credit_messages_and_in_headers() {
+    for mode in [Mode::Prompt, Mode::Adversarial { seed: 1 }] {
+        let world = World::soft(mode);
+        wrap::<_, 2, 2>(&world, Header::<64>::new());
+        wrap::<_, 8, 4>(&world, Header::<64>::with_checksum());
+        wrap::<_, 2, 2>(&world, Immediate);
+        wrap::<_, 8, 4>(&world, Immediate);
     }
 }
 
@@ -109,4 +137,114 @@ fn credits_are_on_but_for_the_raw_carrier_and_thunderbolt_and_as_the_hello_says(
     assert_eq!(mode_of(&world, Header::<64>::new(), config()), CreditMode::Off);
     assert_eq!(mode_of(&world, Header::<64>::new(), config().credits(CreditMode::On)), CreditMode::On);
     world.assert_clean();
+}
+
+/// Takes what came and posts the frames again; answers how many messages, and what the poll did.
+fn take_all(end: &mut Endpoint<Immediate, 8, 4>) -> (u32, Result<usize, EndpointErrorKind>) {
+    let mut taken = 0;
+    let polled = end.poll(|event| {
+        if let Event::Received(frame) = event {
+            frame.repost().expect("its place is free");
+            taken += 1;
+        }
+    });
+    (taken, polled.map_err(|error| error.kind))
+}
+
+/// What an end's next wait gives: a letter for each event.
+fn told(end: &mut Endpoint<Immediate, 8, 4>) -> Result<String, EndpointErrorKind> {
+    let mut told = String::new();
+    let waited = end.wait(&Wait::at_most(Duration::from_millis(20)).relax(Relax::Yield), |event| match event {
+        Event::Received(frame) => {
+            told.push('m');
+            frame.repost().expect("its place is free");
+        }
+        Event::Granted { messages } => told.push_str(&format!("g{messages}")),
+        Event::Sent { .. } => told.push('s'),
+        Event::Drained(_) => panic!("nobody drains"),
+    });
+    waited.map(|_| told).map_err(|error| error.kind)
+}
+
+const REFUSED: EndpointErrorKind =
+    EndpointErrorKind::Send(SendError::Refused { accepted: 0, raw: RawErrno(libc::ENOMEM) }, Some(Errno(libc::ENOMEM)));
+
+#[test]
+fn a_refused_credit_message_is_tried_again_by_a_wait_though_nothing_comes_and_the_stream_goes_on() {
+    for waking in [Waking::Polling, Waking::Events] {
+        let world = World::soft(Mode::Prompt);
+        let soft = world.soft.as_ref().expect("a software fabric");
+        let (mut a, mut b) = world.pair::<Immediate, 8, 4>(Immediate, &config().waking(waking));
+        for _ in 0..3 {
+            a.send(8, |_| ()).expect("it is granted");
+        }
+        let_sends_complete(&mut a);
+        assert_eq!(take_all(&mut b), (3, Ok(3)));
+        // Three posts are refused: one in a poll, two in waits.
+        (1..=3).for_each(|nth| soft.fail("ibv_post_send", nth, Answer::returned(libc::ENOMEM)));
+        assert_eq!(take_all(&mut b), (0, Err(REFUSED)));
+        for _ in 0..2 {
+            assert_eq!(told(&mut b), Err(REFUSED), "{waking:?}");
+            assert_eq!(a.credits_left(), 0);
+        }
+        assert_eq!(told(&mut b).as_deref(), Ok("s"), "{waking:?}: the credit message was sent");
+        assert_eq!(told(&mut a).as_deref(), Ok("g3"), "{waking:?}");
+        for number in 3..6 {
+            assert_eq!(a.send(8, |_| ()).expect("it is granted"), Sequence::new(number));
+        }
+        assert_eq!(told(&mut b).as_deref(), Ok("mmm"), "{waking:?}");
+        assert_eq!(told(&mut b).as_deref(), Ok("s"), "{waking:?}: the next credit message");
+        drop((a, b));
+        world.assert_clean();
+    }
+}
+
+#[test]
+fn what_completed_is_given_out_by_a_poll_whose_credit_message_is_refused() {
+    let world = World::soft(Mode::Prompt);
+    let soft = world.soft.as_ref().expect("a software fabric");
+    let (mut a, mut b) = world.pair::<Immediate, 8, 4>(Immediate, &config());
+    a.send(8, |_| ()).expect("it is granted");
+    assert_eq!(take_all(&mut b), (1, Ok(1)));
+    a.send(8, |_| ()).expect("it is granted");
+    soft.fail("ibv_post_send", 1, Answer::returned(libc::ENOMEM));
+    assert_eq!(take_all(&mut b), (1, Err(REFUSED)), "the second message came");
+    assert_eq!(take_all(&mut b).1, Ok(1), "the credit message's completion");
+    let_sends_complete(&mut a);
+    assert_eq!(a.credits_left(), 3, "both came and were posted again");
+    // One of which nobody knows what was done with it breaks the link, and then nothing is given out.
+    // The second of these shows that the credit message came; so the next one is due.
+    for _ in 0..2 {
+        a.send(8, |_| ()).expect("it is granted");
+        assert_eq!(take_all(&mut b), (1, Ok(1)));
+    }
+    a.send(8, |_| ()).expect("it is granted");
+    soft.fail("ibv_post_send", 1, Answer::minus_one(5).bad_wr(BadWr::NullNoneAccepted));
+    let (taken, unknown) = take_all(&mut b);
+    let Err(EndpointErrorKind::Send(SendError::Broken { cause }, Some(Errno(5)))) = unknown else {
+        panic!("{unknown:?}")
+    };
+    assert_eq!(taken, 0);
+    assert_eq!(take_all(&mut b), (0, Err(EndpointErrorKind::Link(LinkError::Broken { cause }))));
+    drop((a, b));
+    world.assert_clean();
+}
+
+#[test]
+fn an_answer_goes_out_before_the_grant_that_its_question_made_due() {
+    for waking in [Waking::Polling, Waking::Events] {
+        let world = World::soft(Mode::Prompt);
+        let (mut a, mut b) = world.pair::<Immediate, 8, 4>(Immediate, &config().waking(waking));
+        a.send(8, |_| ()).expect("it is granted");
+        assert_eq!(told(&mut a).as_deref(), Ok("s"));
+        assert_eq!(told(&mut b).as_deref(), Ok("m"));
+        b.send(8, |_| ()).expect("it is granted");
+        assert_eq!(told(&mut a).as_deref(), Ok("m"), "the answer, and no credit message before it");
+        // Each end's next wait grants; the answer's completion is there as well.
+        assert_eq!(told(&mut b).as_deref(), Ok("ss"));
+        assert_eq!(told(&mut a).as_deref(), Ok("g1s"));
+        assert_eq!(told(&mut b).as_deref(), Ok("g1"));
+        drop((a, b));
+        world.assert_clean();
+    }
 }

@@ -6,14 +6,26 @@ use bareverbs_shell::objects::report::{DropFailure, set_drop_hook};
 
 static LOG: Mutex<Vec<DropFailure>> = Mutex::new(Vec::new());
 static HOOK: Once = Once::new();
+/// Devices for whose next failure the hook panics.
+static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// Has failures kept from now on.
 pub fn keep() {
     HOOK.call_once(|| {
         set_drop_hook(Some(std::sync::Arc::new(|failure: &DropFailure| {
             LOG.lock().unwrap_or_else(PoisonError::into_inner).push(failure.clone());
+            let mut panics = PANICS.lock().unwrap_or_else(PoisonError::into_inner);
+            let asked = panics.extract_if(.., |device| device == device_of(failure)).count();
+            drop(panics);
+            assert_eq!(asked, 0, "as the test asked for");
         })));
     });
+}
+
+/// Has the hook panic at this device's next failure.
+pub fn panic_once(device: &str) {
+    keep();
+    PANICS.lock().unwrap_or_else(PoisonError::into_inner).push(device.to_owned());
 }
 
 /// What drops on this device could not do, in order; it is then forgotten.

@@ -37,7 +37,7 @@ impl Ledger {
     }
 
     /// Destroys what was left behind for good, so that the fabric can serve again.
-    #[allow(clippy::multiple_unsafe_ops_per_block, reason = "one of six is called")]
+    #[allow(clippy::multiple_unsafe_ops_per_block, reason = "one of seven is called")]
     pub fn sweep(self, soft: &SoftFabric) {
         let symbols = soft.symbols();
         let children_first = teardown_order(Quiesced::No);
@@ -47,6 +47,7 @@ impl Ledger {
             // SAFETY: alive, and its owner was told that destroying it failed, and does not do it again.
             let returned = unsafe {
                 match step {
+                    Step::IndirectKey => (soft.mlx5_symbols().destroy_mkey)(pointer(handle)),
                     Step::QueuePair => (symbols.destroy_qp)(pointer(handle)),
                     Step::MemoryRegion => (symbols.dereg_mr)(pointer(handle)),
                     Step::CompletionQueue => (symbols.destroy_cq)(pointer(handle)),
@@ -140,6 +141,7 @@ impl Ledger {
             (Step::CompletionQueue, live.cqs),
             (Step::CompletionChannel, live.channels),
             (Step::QueuePair, live.qps),
+            (Step::IndirectKey, live.keys),
         ];
         for (step, count) in counted {
             assert_eq!(self.count(step), count, "{step:?}");
@@ -166,10 +168,11 @@ fn made_by(symbol: &str) -> Option<Step> {
     Some(match symbol {
         "ibv_open_device" => Step::DeviceContext,
         "ibv_alloc_pd" => Step::ProtectionDomain,
-        "ibv_reg_mr" | "ibv_reg_mr_iova2" => Step::MemoryRegion,
+        "ibv_reg_mr" | "ibv_reg_mr_iova2" | "ibv_reg_dmabuf_mr" => Step::MemoryRegion,
+        "mlx5dv_create_mkey" => Step::IndirectKey,
         "ibv_create_cq" => Step::CompletionQueue,
         "ibv_create_comp_channel" => Step::CompletionChannel,
-        "ibv_create_qp" => Step::QueuePair,
+        "ibv_create_qp" | "mlx5dv_create_qp" => Step::QueuePair,
         _ => return None,
     })
 }
@@ -179,6 +182,7 @@ fn destroyed_by(symbol: &str) -> Option<Step> {
         "ibv_close_device" => Step::DeviceContext,
         "ibv_dealloc_pd" => Step::ProtectionDomain,
         "ibv_dereg_mr" => Step::MemoryRegion,
+        "mlx5dv_destroy_mkey" => Step::IndirectKey,
         "ibv_destroy_cq" => Step::CompletionQueue,
         "ibv_destroy_comp_channel" => Step::CompletionChannel,
         "ibv_destroy_qp" => Step::QueuePair,

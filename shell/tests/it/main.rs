@@ -5,6 +5,8 @@ mod boundary;
 mod broken_links;
 mod checked_messages;
 mod credits;
+#[cfg(target_os = "linux")]
+mod cuda;
 mod device_events;
 mod drop_log;
 mod every_call_refused;
@@ -25,6 +27,7 @@ mod provider_answers;
 mod regions;
 #[path = "one_sided_scene.rs"]
 mod scene;
+#[cfg(target_os = "linux")]
 mod segments;
 mod soft;
 mod static_frames;

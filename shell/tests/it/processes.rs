@@ -174,7 +174,7 @@ fn without_that_setting_any_thread_may() {
 }
 
 /// Runs `child` in a forked child: true if it said so.
-fn in_forked_child(child: impl FnOnce() -> bool) -> bool {
+pub fn in_forked_child(child: impl FnOnce() -> bool) -> bool {
     // SAFETY: this process runs one test, whose thread is the only one that does anything.
     match unsafe { libc::fork() } {
         0 => {

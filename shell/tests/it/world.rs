@@ -11,7 +11,7 @@ use bareverbs_core::verbs::{GidType, PortState};
 use bareverbs_shell::endpoint::{Endpoint, EndpointConfig, EndpointErrorKind, Event, Frames, connect_pair};
 use bareverbs_shell::objects::DeviceContext;
 use bareverbs_shell::soft::{LiveCounts, Mode, SoftConfig, SoftFabric};
-use bareverbs_shell::{Fabric, FabricKind, Relax, Wait};
+use bareverbs_shell::{Fabric, Relax, Wait};
 
 /// How long a test waits for what must come. Long: an emulated guest on a busy machine is slow.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -33,7 +33,7 @@ impl World {
 
     pub fn of_config(config: SoftConfig, name: &str) -> Self {
         let soft = SoftFabric::new(config).expect("a free slot");
-        let fabric = Fabric::with_symbols(soft.symbols(), FabricKind::Soft);
+        let fabric = Fabric::of_soft(&soft);
         let device = fabric.devices().expect("a list")[0].name.clone();
         Self { name: name.to_owned(), fabric, soft: Some(soft), device }
     }

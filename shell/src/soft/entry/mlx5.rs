@@ -43,7 +43,10 @@ pub(in crate::soft) unsafe extern "C" fn create_qp(
     let mlx5 =
         unsafe { mlx5.as_ref() }.map(|mlx5| Mlx5Ask { comp_mask: mlx5.comp_mask, send_ops_flags: mlx5.send_ops_flags });
     let queues = asked_for.map_or([0; 2], |attr| [attr.send_cq.addr(), attr.recv_cq.addr()]);
-    let asked = Asked { more_parents: queues, ..Asked::making("mlx5dv_create_qp", Kind::Context, context.addr()) };
+    // Recorded as other queue pairs are: of its domain.
+    let first_parent = asked_for.map_or(0, |attr| attr.pd.addr());
+    let asked = Asked::making("mlx5dv_create_qp", Kind::Context, context.addr());
+    let asked = Asked { first_parent, more_parents: queues, ..asked };
     let mut sizes = None;
     let outcome = asked.call(|state, context| {
         let attr = asked_for.ok_or(libc::EINVAL)?;

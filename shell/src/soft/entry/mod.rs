@@ -46,15 +46,17 @@ struct Asked {
     symbol: &'static str,
     kind: Kind,
     handle: usize,
-    /// Whether it makes something: then the handle is the first parent.
+    /// Whether it makes something.
     makes: bool,
+    /// The first parent of what it makes: the handle, unless it is told otherwise.
+    first_parent: usize,
     more_parents: [usize; 2],
     detail: Detail,
 }
 
 impl Asked {
     fn on(symbol: &'static str, kind: Kind, handle: usize) -> Self {
-        Self { symbol, kind, handle, makes: false, more_parents: [0; 2], detail: Detail::None }
+        Self { symbol, kind, handle, makes: false, first_parent: handle, more_parents: [0; 2], detail: Detail::None }
     }
 
     fn making(symbol: &'static str, kind: Kind, handle: usize) -> Self {
@@ -111,7 +113,7 @@ impl Asked {
     fn record(&self, state: &mut State, outcome: Result<usize, Answer>) {
         let [second, third] = self.more_parents;
         let (handle, parents) = match (self.makes, outcome) {
-            (true, made) => (made.unwrap_or(0), [self.handle, second, third]),
+            (true, made) => (made.unwrap_or(0), [self.first_parent, second, third]),
             (false, _) => (self.handle, [0; 3]),
         };
         let returned = match outcome {

@@ -122,7 +122,7 @@ impl Making {
     pub fn scene(self) -> Scene {
         let world = World::of_config(self.fabric, "mlx5");
         let soft = world.soft.clone().expect("a software fabric");
-        let gpu = |at| SoftGpu::default().pci(0, 0x40 + at, 0);
+        let gpu = |at| SoftGpu::default().pci(0, 0x40 + at, 0).memory_bytes(4 << 40);
         let gpus = (0..self.gpus).map(gpu).collect();
         let cuda = SoftCuda::new(CudaConfig::default().gpus(gpus).record(100_000)).expect("a free slot");
         let driver = CudaDriver::with_symbols(cuda.symbols());
@@ -204,6 +204,16 @@ impl Scene {
     pub fn live(&self) -> (usize, usize) {
         let live = self.soft.live();
         (live.mrs, live.keys)
+    }
+
+    /// That so many bytes of GPU 0 are in use, by mappings, regions and open files. Another test's thread may be about to let go
+    /// of what was closed.
+    pub fn assert_in_use(&self, bytes: u64) {
+        let began = std::time::Instant::now();
+        while self.cuda.used_bytes(0) != bytes && began.elapsed() < Duration::from_secs(10) {
+            std::thread::yield_now();
+        }
+        assert_eq!(self.cuda.used_bytes(0), bytes);
     }
 
     /// A peer connected to an end in this domain.

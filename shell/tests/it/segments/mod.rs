@@ -1,5 +1,17 @@
-//! GPU segments behind indirect keys.
+//! GPU segments behind indirect keys, over the software fabric and the CUDA driver in software.
 
+mod binding;
+mod binding_failures;
+mod binding_faults;
+mod binding_growth;
+mod binding_scene;
+mod binding_surroundings;
+mod domain_cases;
+mod domain_defects;
+mod domain_faults;
+mod domain_memory;
+mod domain_scanners;
 mod domain_scene;
+mod domain_threads;
 mod domain_worked;
 mod life;

@@ -163,6 +163,48 @@ fn without_credits_a_credit_message_is_no_message() {
 }
 
 #[test]
+fn without_credits_the_place_of_a_grant_in_a_header_is_not_looked_at() {
+    for word in [0, 1, 0x8000_0000, u32::MAX] {
+        let mut rig: Rig<Header<64>> = Rig::new(Header::new());
+        rig.link.post_receives(1).unwrap();
+        let mut frame = vec![0; 64 + 8];
+        Header::<64>::new().encode(&mut frame, Sequence::new(0), 8);
+        frame[12..16].copy_from_slice(&u32::to_be_bytes(word));
+        rig.arrive(&frame, None);
+        assert!(matches!(accept!(rig), Seen::Received { .. }), "{word:#x}");
+        assert_eq!((rig.link.credits_left(), rig.link.cause()), (u32::MAX, None));
+        // What it sends has nothing there.
+        rig.send(&[1]).expect("a healthy link");
+        assert_eq!(rig.link.credits_left(), u32::MAX);
+    }
+}
+
+#[test]
+fn a_peer_of_the_most_receives_grants_as_many_less_one_and_not_one_more_across_the_wrap() {
+    const MOST: u32 = 1 << 30;
+    for start in [0, u32::MAX - 2, 0x7FFF_FFFF, u32::MAX - MOST] {
+        for (beyond, is_good) in [(0, true), (1, false)] {
+            let mut end: End<_, 8, 8> = End::new(Immediate, Shape { start, ..SHAPE });
+            end.begin(MOST);
+            assert_eq!(end.rig.link.credits_left(), MOST - 1);
+            // The wrap is among these.
+            for _ in 0..6 {
+                assert!(end.send(false), "start {start}");
+            }
+            let most = end.next().number().wrapping_add(MOST - 1);
+            end.rig.arrive(&bare(start, most.wrapping_add(beyond)), None);
+            let seen = accept!(end.rig);
+            if is_good {
+                assert_eq!(seen, Seen::Granted(6));
+                assert_eq!(end.rig.link.credits_left(), MOST - 1);
+            } else {
+                assert!(matches!(seen, Seen::Error(LinkError::Fault(Fault::Grant { .. }))), "{seen:?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_credit_message_whose_receive_cannot_be_posted_again_breaks_the_link() {
     for (answer, fault) in [
         (Answer::Refuse { accepted: 0, returned: 12 }, Fault::CreditReceive { raw: Some(RawErrno(12)) }),

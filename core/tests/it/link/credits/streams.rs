@@ -3,7 +3,7 @@
 use bareverbs_core::link::{Carrier, Header, Immediate};
 use proptest::prelude::*;
 
-use super::wire::{End, Pair, Repost, Shape};
+use super::wire::{Asks, End, Pair, Repost, Shape};
 
 const DEPTHS: std::ops::RangeInclusive<u32> = 2..=8;
 
@@ -36,6 +36,11 @@ fn shapes() -> impl Strategy<Value = [Shape; 2]> {
     (DEPTHS, DEPTHS, DEPTHS, DEPTHS, start).prop_map(|(s0, r0, s1, r1, start)| {
         [(s0, r0), (s1, r1)].map(|(send_depth, recv_depth)| Shape { send_depth, recv_depth, start })
     })
+}
+
+fn asks() -> impl Strategy<Value = [Asks; 2]> {
+    let one = prop_oneof![Just(Asks::AfterEachPoll), Just(Asks::BeforeTheNext)];
+    [one.clone(), one]
 }
 
 /// Does what the schedule says; `senders` says who sends at all.
@@ -75,8 +80,9 @@ proptest! {
     #[test]
     fn no_schedule_loses_a_message_or_leaves_both_ends_waiting(
         shapes in shapes(), schedule in steps(), senders in prop_oneof![Just([true, true]), Just([true, false])],
+        asks in asks(),
     ) {
-        let mut pair = Pair::new(Immediate, shapes);
+        let mut pair = Pair::new(Immediate, shapes).asking(asks);
         follow(&mut pair, &schedule, senders);
         goes_on(&mut pair, senders);
     }
@@ -84,8 +90,9 @@ proptest! {
     #[test]
     fn nor_does_one_where_headers_carry_grants(
         shapes in shapes(), schedule in steps(), senders in prop_oneof![Just([true, true]), Just([true, false])],
+        asks in asks(),
     ) {
-        let mut pair = Pair::new(Header::<64>::with_checksum(), shapes);
+        let mut pair = Pair::new(Header::<64>::with_checksum(), shapes).asking(asks);
         follow(&mut pair, &schedule, senders);
         goes_on(&mut pair, senders);
     }
@@ -93,10 +100,10 @@ proptest! {
 
 /// Every pair of depths, with ends that post again one frame at a time, as late as they can: only once all that was
 /// granted has come.
-fn lazily<C: Carrier>(carrier: C) {
+fn lazily<C: Carrier>(carrier: C, asks: Asks) {
     for (send_depth, recv_depth) in DEPTHS.flat_map(|send| DEPTHS.map(move |recv| (send, recv))) {
         let shape = Shape { send_depth, recv_depth, start: u32::MAX - 20 };
-        let mut pair: Pair<C, 8, 8> = Pair::new(carrier, [shape; 2]);
+        let mut pair: Pair<C, 8, 8> = Pair::new(carrier, [shape; 2]).asking([asks; 2]);
         for round in 0..60 {
             let before = [pair.ends[0].sent, pair.ends[1].sent];
             let mut moved = true;
@@ -123,8 +130,10 @@ fn lazily<C: Carrier>(carrier: C) {
 
 #[test]
 fn a_receiver_that_posts_one_frame_at_a_time_starves_nobody() {
-    lazily(Immediate);
-    lazily(Header::<64>::new());
+    for asks in [Asks::AfterEachPoll, Asks::BeforeTheNext] {
+        lazily(Immediate, asks);
+        lazily(Header::<64>::new(), asks);
+    }
 }
 
 #[test]
@@ -173,10 +182,10 @@ fn never_posts<C: Carrier>(mut pair: Pair<C, 8, 8>) {
     assert!(pair.ends[0].send(false));
 }
 
-#[test]
-fn a_lost_credit_message_starves_the_sender_and_corrupts_nothing() {
+/// End 0 has sent all that it may; end 1 has taken it, and its credit message was lost.
+fn lose_a_credit_message<C: Carrier>(carrier: C) -> Pair<C, 8, 8> {
     let shape = Shape { send_depth: 8, recv_depth: 4, start: 0 };
-    let mut pair: Pair<_, 8, 8> = Pair::new(Immediate, [shape; 2]);
+    let mut pair: Pair<_, 8, 8> = Pair::new(carrier, [shape; 2]);
     while pair.ends[0].send(false) {}
     while pair.ends[0].transmit(&mut pair.wires[1]) {}
     while pair.ends[1].arrive(&mut pair.wires[1]) {}
@@ -187,7 +196,34 @@ fn a_lost_credit_message_starves_the_sender_and_corrupts_nothing() {
         pair.settle();
         assert!(!pair.ends[0].send(false), "nobody told it");
     }
-    assert_eq!((pair.ends[0].sent, pair.ends[1].received), (3, 3));
+    pair
+}
+
+#[test]
+fn a_lost_credit_message_starves_the_sender_for_good_where_no_message_carries_a_grant_and_corrupts_nothing() {
+    let mut pair = lose_a_credit_message(Immediate);
+    // The other direction goes on, and tells nothing: a credit message has no number that would be missing.
+    for _ in 0..10 {
+        assert!(pair.ends[1].send(false));
+        pair.settle();
+        assert!(!pair.ends[0].send(false));
+    }
+    assert_eq!((pair.ends[0].sent, pair.ends[1].received, pair.ends[0].received), (3, 3, 10));
+    pair.assert_nothing_dropped();
+}
+
+#[test]
+fn where_headers_carry_grants_the_next_message_the_other_way_makes_up_for_a_lost_credit_message() {
+    let mut pair = lose_a_credit_message(Header::<64>::new());
+    assert!(pair.ends[1].send(false));
+    pair.settle();
+    assert_eq!(pair.ends[0].rig.link.credits_left(), 3);
+    // And credit messages go again, with nothing sent the other way any more.
+    for _ in 0..20 {
+        assert!(pair.ends[0].send(false));
+        pair.settle();
+    }
+    assert_eq!((pair.ends[0].sent, pair.ends[1].received), (23, 23));
     pair.assert_nothing_dropped();
 }
 

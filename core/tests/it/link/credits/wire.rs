@@ -23,6 +23,15 @@ pub enum Repost {
     Later,
 }
 
+/// When an end that polls asks whether a grant is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asks {
+    /// When it has taken what came.
+    AfterEachPoll,
+    /// When it polls next, if anything came: what it has to answer goes first.
+    BeforeTheNext,
+}
+
 /// One end: a link, what it did, and what was seen of it.
 pub struct End<C: Carrier, const S: usize, const R: usize> {
     pub rig: Rig<C, S, R>,
@@ -31,6 +40,8 @@ pub struct End<C: Carrier, const S: usize, const R: usize> {
     pub no_credit: u64,
     /// Messages that the device took from the wire and found no receive for.
     pub dropped: u64,
+    pub asks: Asks,
+    may_be_due: bool,
 }
 
 /// How deep the queues are, and where numbers start.
@@ -51,7 +62,8 @@ pub fn wishes(shape: Shape) -> Wishes {
 impl<C: Carrier, const S: usize, const R: usize> End<C, S, R> {
     pub fn new(carrier: C, shape: Shape) -> Self {
         let rig = Rig::wish(carrier, wishes(shape)).expect("a right setup");
-        Self { rig, sent: 0, received: 0, no_credit: 0, dropped: 0 }
+        let asks = Asks::AfterEachPoll;
+        Self { rig, sent: 0, received: 0, no_credit: 0, dropped: 0, asks, may_be_due: false }
     }
 
     /// Says what the other end posts, and posts all of this end's.
@@ -125,6 +137,7 @@ impl<C: Carrier, const S: usize, const R: usize> End<C, S, R> {
 
     /// Takes at most `max` completions, checks every message, and grants what is due.
     pub fn poll(&mut self, max: usize, repost: Repost) -> bool {
+        let granted = self.asks == Asks::BeforeTheNext && self.may_be_due && self.grant();
         let mut room = [Wc::default(); 16];
         let max = max.clamp(1, 16);
         let completions = self.rig.queue.poll(&mut room[..max]).expect("polls do not fail");
@@ -143,7 +156,8 @@ impl<C: Carrier, const S: usize, const R: usize> End<C, S, R> {
                 Event::Drained(_) => panic!("nobody drains"),
             }
         }
-        self.grant() || came > 0
+        self.may_be_due |= came > 0;
+        granted || self.asks == Asks::AfterEachPoll && self.grant() || came > 0
     }
 
     pub fn post(&mut self, max: usize) -> bool {
@@ -151,7 +165,14 @@ impl<C: Carrier, const S: usize, const R: usize> End<C, S, R> {
         self.grant() || posted > 0
     }
 
+    /// Posts receives if there are any to be posted: an end that has none does not ask either.
+    fn post_what_is_free(&mut self) -> bool {
+        let posted = self.rig.link.outstanding().receives;
+        posted < self.rig.link.recv_depth() && self.post(usize::MAX)
+    }
+
     fn grant(&mut self) -> bool {
+        self.may_be_due = false;
         self.rig.link.grant_credits().expect("the provider takes all") > 0
     }
 
@@ -176,6 +197,11 @@ impl<C: Carrier, const S: usize, const R: usize> Pair<C, S, R> {
         Self { ends, wires: [VecDeque::new(), VecDeque::new()] }
     }
 
+    pub fn asking(mut self, asks: [Asks; 2]) -> Self {
+        self.ends.iter_mut().zip(asks).for_each(|(end, asks)| end.asks = asks);
+        self
+    }
+
     /// Lets everything move that moves without a new message, both ends posting all that they have. Answers whether
     /// anything did.
     pub fn settle(&mut self) -> bool {
@@ -186,7 +212,7 @@ impl<C: Carrier, const S: usize, const R: usize> Pair<C, S, R> {
                 now |= self.ends[at].transmit(&mut self.wires[1 - at]);
                 now |= self.ends[at].arrive(&mut self.wires[at]);
                 now |= self.ends[at].poll(16, Repost::AtOnce);
-                now |= self.ends[at].post(usize::MAX);
+                now |= self.ends[at].post_what_is_free();
             }
             if !now {
                 return moved;
