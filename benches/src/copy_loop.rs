@@ -4,7 +4,7 @@
 //! once, check it in a receive buffer. What the fabric's side does beyond that is all there is to two endpoints: rings,
 //! requests, completions, sequence numbers, keys and bounds.
 
-use bareverbs_core::link::{Carrier, FrameMemory};
+use bareverbs_core::link::{Carrier, CreditMode, FrameMemory};
 use bareverbs_shell::Fabric;
 use bareverbs_shell::endpoint::{Endpoint, EndpointConfig, Event, connect_pair};
 
@@ -126,13 +126,14 @@ impl<C: Carrier> Ends<C> {
     /// What the fabric or the endpoints answer.
     pub fn new(
         carrier: C,
+        credits: CreditMode,
         size: usize,
         frame_bytes: usize,
         storage: [FrameMemory; 2],
     ) -> Result<Self, bareverbs_shell::Error> {
         let device = Fabric::soft()?.open(None)?;
         let [of_a, of_b] = storage;
-        let config = |peer| EndpointConfig::uc(peer).frame_bytes(frame_bytes as u32);
+        let config = |peer| EndpointConfig::uc(peer).frame_bytes(frame_bytes as u32).credits(credits);
         let mut a = Endpoint::new(&device, carrier, config("b"), of_a)?;
         let mut b = Endpoint::new(&device, carrier, config("a"), of_b)?;
         connect_pair(&mut a, &mut b)?;

@@ -41,7 +41,23 @@ pub(crate) struct Terms {
     pub(crate) window: u64,
     pub(crate) seed: u64,
     pub(crate) patience: Duration,
+    pub(crate) credits: CreditMode,
 }
+
+/// What befalls messages: it is told what is about to go out.
+pub(crate) trait Network {
+    /// This frame is about to be posted.
+    fn before_frame(&mut self, _frame: u64) {}
+
+    /// The receiver, which has delivered so many frames, is about to poll: a credit message that is due goes out then.
+    fn before_poll(&mut self, _delivered: u64) {}
+
+    /// It has polled. The sender has credit for the frames before `may_send`.
+    fn after_poll(&mut self, _may_send: u64) {}
+}
+
+/// What befalls messages is not ours to say.
+impl Network for () {}
 
 /// How a link ended.
 #[derive(Debug)]
@@ -70,8 +86,8 @@ impl<C: Carrier> Link<C> {
         nonce: u64,
     ) -> anyhow::Result<Self> {
         let frame_bytes = (terms.size + C::ROOM_BYTES as usize).next_multiple_of(64);
-        // The window sees to it that each frame finds a receive. A grant that was lost would only stop the sender.
-        let config = |peer| EndpointConfig::uc(peer).frame_bytes(frame_bytes as u32).credits(CreditMode::Off);
+        // Without credits the window sees to it that each frame finds a receive.
+        let config = |peer| EndpointConfig::uc(peer).frame_bytes(frame_bytes as u32).credits(terms.credits);
         let frames = |end| claim(end, 2 * RING * frame_bytes);
         let mut a = Endpoint::new(&devices[0], carrier, config("the receiver"), frames(0)?)?;
         let mut b = Endpoint::new(&devices[1], carrier, config("the sender"), frames(1)?)?;
@@ -82,20 +98,25 @@ impl<C: Carrier> Link<C> {
         Ok(Self { a, b })
     }
 
-    /// Streams until frame `stop` has arrived, or a fault. `before_send` is told each frame that is about to be posted.
+    /// Streams until frame `stop` has arrived, or a fault.
     pub(crate) fn stream(
         &mut self,
         terms: &Terms,
         stop: u64,
         ledger: &mut Ledger,
-        mut before_send: impl FnMut(u64),
+        network: &mut impl Network,
     ) -> anyhow::Result<Ended> {
         let mut last_progress = Instant::now();
         loop {
             let before = *ledger;
-            let sent = self.send(terms, stop, ledger, &mut before_send)?;
+            let sent = self.send(terms, stop, ledger, network)?;
             let received = match sent {
-                Ended::Done => self.receive(terms, ledger, Duration::ZERO)?,
+                Ended::Done => {
+                    network.before_poll(ledger.delivered());
+                    let received = self.receive(terms, ledger, Duration::ZERO)?;
+                    network.after_poll(ledger.next_to_send() + u64::from(self.a.credits_left()));
+                    received
+                }
                 fault => return Ok(fault),
             };
             match received {
@@ -104,7 +125,10 @@ impl<C: Carrier> Link<C> {
                 Ended::Done if ledger.delivered() == terms.frames => return self.settle(terms, ledger),
                 Ended::Done if last_progress.elapsed() >= terms.patience => {
                     // Polls once more; the error says who, what is outstanding, and what to do.
-                    return self.receive(terms, ledger, terms.patience);
+                    return match self.a.credits_left() {
+                        0 if ledger.next_to_send() < limit(terms, stop, ledger) => self.starve(terms, ledger),
+                        _ => self.receive(terms, ledger, terms.patience),
+                    };
                 }
                 // The two ends may share a core with the fabric.
                 Ended::Done => std::thread::yield_now(),
@@ -119,7 +143,7 @@ impl<C: Carrier> Link<C> {
         terms: &Terms,
         stop: u64,
         ledger: &mut Ledger,
-        before_send: &mut impl FnMut(u64),
+        network: &mut impl Network,
     ) -> anyhow::Result<Ended> {
         // Takes what was sent out of the queue.
         if let Err(error) = self.a.poll(|_| {}) {
@@ -127,7 +151,7 @@ impl<C: Carrier> Link<C> {
         }
         loop {
             let number = ledger.next_to_send();
-            let limit = stop.min(ledger.delivered() + terms.window);
+            let limit = limit(terms, stop, ledger);
             if number >= limit {
                 return Ok(Ended::Done);
             }
@@ -137,13 +161,21 @@ impl<C: Carrier> Link<C> {
                 Err(error) => return fault(error, ledger),
             };
             content::fill(&mut frame.payload_mut()[..terms.size], terms.seed, number);
-            before_send(number);
+            network.before_frame(number);
             if number + 1 == limit {
                 frame.post(terms.size)?
             } else {
                 frame.post_more(terms.size)?
             };
             ledger.frame_sent();
+        }
+    }
+
+    /// Waits for credit, at most as long as the patience goes.
+    fn starve(&mut self, terms: &Terms, ledger: &mut Ledger) -> anyhow::Result<Ended> {
+        match self.a.wait(&Wait::at_most(terms.patience).relax(Relax::Yield), |_| {}) {
+            Ok(_) => Ok(Ended::Done),
+            Err(error) => fault(error, ledger),
         }
     }
 
@@ -198,6 +230,11 @@ impl<C: Carrier> Link<C> {
         }
         Ok(())
     }
+}
+
+/// One past the last frame that may be sent now, as far as the window and the next pause go.
+fn limit(terms: &Terms, stop: u64, ledger: &Ledger) -> u64 {
+    stop.min(ledger.delivered() + terms.window)
 }
 
 /// Enters a frame that was handed out into the books.

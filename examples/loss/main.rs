@@ -11,6 +11,8 @@
 //! 2. Numbered frames stream from one to the other. Each is checked when it is handed out ([`content`]).
 //! 3. At the first fault the link breaks, for good: it does not try to guess what is missing. The receiver's error says what
 //!    it saw ([`verdict`]). The loss of the last frames before a pause has no successor that gives it away: a deadline does.
+//!    With `--credits on` a credit message can be lost as well: the sender then sends what was granted before, and its deadline
+//!    says that it has no credit for more.
 //! 4. Both ends are torn down, in order, which gives the storage back; the next link goes on from the first frame that was not
 //!    delivered.
 //! 5. The books ([`ledger`]) are the last line.
@@ -27,16 +29,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{bail, ensure};
-use bareverbs_core::link::{Carrier, Header, Immediate, Raw};
-use bareverbs_examples::{in_range, say};
+use bareverbs_core::link::{Carrier, CreditMode, Header, Immediate, Raw};
+use bareverbs_examples::{CreditChoice, in_range, say};
 use bareverbs_shell::objects::DeviceContext;
-use bareverbs_shell::soft::{SoftConfig, SoftDevice, SoftFabric};
+use bareverbs_shell::soft::{MessageOdds, SoftConfig, SoftDevice, SoftFabric};
 use bareverbs_shell::{Fabric, FabricKind};
 use clap::{Parser, ValueEnum};
 
 use ledger::Ledger;
-use link::{Ended, Link, MAX_SIZE, RING, Terms};
-use plan::{Kind, Plan};
+use link::{Ended, Link, MAX_SIZE, Network, RING, Terms};
+use plan::{Kind, Plan, Planned};
 
 /// Links in a row that may deliver nothing.
 const FRUITLESS_LINKS: u32 = 30;
@@ -78,6 +80,9 @@ struct Options {
     /// How a frame's number travels.
     #[arg(long, value_enum, default_value = "header")]
     carrier: CarrierChoice,
+    /// Whether the receiver grants credits. Without them a window is all that keeps frames from finding no receive.
+    #[arg(long, value_enum, default_value = "off")]
+    credits: CreditChoice,
     /// Where the plan of faults and the frames' bytes come from.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -96,12 +101,18 @@ impl Options {
     fn terms(&self) -> Terms {
         let patience_ms = self.patience_ms.unwrap_or(if self.device_pair.is_some() { 2000 } else { 20 });
         let Self { frames, size, window, seed, .. } = *self;
-        Terms { frames, size, window, seed, patience: Duration::from_millis(patience_ms) }
+        let credits = CreditMode::from(self.credits);
+        Terms { frames, size, window, seed, patience: Duration::from_millis(patience_ms), credits }
     }
 
-    /// What befalls frames. Corruption only where it is asked for or a checksum can tell it.
+    /// What befalls frames. Corruption only where it is asked for or a checksum can tell it; credit messages only where there
+    /// are some.
     fn kinds(&self) -> Vec<Kind> {
-        let can_tell = |kind: &Kind| *kind != Kind::Corrupt || self.carrier == CarrierChoice::Header;
+        let can_tell = |kind: &Kind| match kind {
+            Kind::Corrupt => self.carrier == CarrierChoice::Header,
+            Kind::Credit => self.credits == CreditChoice::On,
+            _ => true,
+        };
         self.faults.clone().unwrap_or_else(|| Kind::value_variants().iter().copied().filter(can_tell).collect())
     }
 
@@ -117,6 +128,9 @@ impl Options {
 
 fn main() -> anyhow::Result<ExitCode> {
     let options = Options::parse();
+    let with_credits = options.credits == CreditChoice::On;
+    ensure!(!with_credits || options.carrier != CarrierChoice::None, "credits count numbers: they want a --carrier");
+    ensure!(with_credits || !options.kinds().contains(&Kind::Credit), "no credit message is sent: give --credits on");
     match options.carrier {
         CarrierChoice::Immediate => run(&options, Immediate),
         CarrierChoice::Header => run(&options, Header::<64>::with_checksum()),
@@ -134,8 +148,8 @@ fn run<C: Carrier>(options: &Options, carrier: C) -> anyhow::Result<ExitCode> {
         }
         _ => stream.over_software(options, carrier)?,
     }
-    for (kind, count) in &stream.kinds {
-        say!("{count} times the receiver said: {kind}");
+    for ((who, kind), count) in &stream.kinds {
+        say!("{count} times the {who} said: {kind}");
     }
     say!("result {}", stream.ledger);
     Ok(if stream.ledger.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -145,7 +159,8 @@ fn run<C: Carrier>(options: &Options, carrier: C) -> anyhow::Result<ExitCode> {
 #[derive(Debug, Default)]
 struct Stream {
     ledger: Ledger,
-    kinds: BTreeMap<&'static str, u64>,
+    /// How often who said what.
+    kinds: BTreeMap<(&'static str, &'static str), u64>,
     told: u64,
     fruitless: u32,
 }
@@ -160,7 +175,7 @@ impl Stream {
     ) -> anyhow::Result<()> {
         while self.goes_on(terms) {
             let mut link = self.next_link(devices, carrier, terms)?;
-            let ended = link.stream(terms, terms.frames, &mut self.ledger, |_| {})?;
+            let ended = link.stream(terms, terms.frames, &mut self.ledger, &mut ())?;
             self.end_link(link, &ended, "")?;
         }
         Ok(())
@@ -180,21 +195,18 @@ impl Stream {
             // A fault beyond the stream's end befalls nothing.
             let planned = plan.draw(self.ledger.delivered()).filter(|fault| fault.first < terms.frames);
             let stop = planned.and_then(|fault| fault.pause()).map_or(terms.frames, |pause| pause.min(terms.frames));
-            let ended = link.stream(&terms, stop, &mut self.ledger, |frame| {
-                if let Some(fault) = planned.and_then(|planned| planned.on(frame, C::ROOM_BYTES)) {
-                    // Delivered within the post, so the next message is this frame.
-                    soft.message_fault(1, fault);
-                    befallen += 1;
-                }
-            })?;
+            let room_bytes = C::ROOM_BYTES;
+            let mut network = Planning { soft: &soft, planned, room_bytes, befallen: 0, loses: None, may_send: None };
+            let ended = link.stream(&terms, stop, &mut self.ledger, &mut network)?;
             let said = planned.map(|fault| fault.to_string()).unwrap_or_default();
+            befallen += network.befallen;
             if options.is_promised() {
-                let expected = planned.map(|fault| fault.expected(terms.window, stop));
+                let expected = planned.and_then(|fault| fault.expected(terms.window, stop, network.may_send));
                 let seen = match ended {
                     Ended::Fault(verdict, _) => Some(plan::Expected { delivered: self.ledger.delivered(), verdict }),
                     Ended::Done | Ended::Bad(_) => None,
                 };
-                ensure!(seen == expected, "{said}: the receiver was to say {expected:?}, it said {ended:?}");
+                ensure!(seen == expected, "{said}: what was to be said is {expected:?}, what was said is {ended:?}");
             }
             self.end_link(link, &ended, &said)?;
         }
@@ -223,22 +235,61 @@ impl Stream {
         let delivered_before = self.ledger.delivered_before_link();
         self.ledger.link_ended();
         self.fruitless = if self.ledger.delivered() == delivered_before { self.fruitless + 1 } else { 0 };
-        let said = match ended {
+        let (who, said) = match ended {
             Ended::Done => return Ok(()),
             Ended::Fault(verdict, error) => {
-                *self.kinds.entry(verdict.kind()).or_default() += 1;
-                format!("{verdict}: {error}")
+                *self.kinds.entry((verdict.who(), verdict.kind())).or_default() += 1;
+                (verdict.who(), format!("{verdict}: {error}"))
             }
-            Ended::Bad(wrong) => format!("nothing, and handed out a bad frame: {wrong}"),
+            Ended::Bad(wrong) => ("receiver", format!("nothing, and handed out a bad frame: {wrong}")),
         };
         if self.told < TOLD {
             self.told += 1;
             let planned = if planned.is_empty() { String::new() } else { format!("{planned}; ") };
-            say!("{planned}after {} frames the receiver said {said}", self.ledger.delivered());
+            say!("{planned}after {} frames the {who} said {said}", self.ledger.delivered());
         }
         if self.fruitless == FRUITLESS_LINKS {
             bail!("{FRUITLESS_LINKS} links in a row delivered nothing, the last one for {said}");
         }
         Ok(())
+    }
+}
+
+/// The software fabric, with the fault of one link.
+struct Planning<'a> {
+    soft: &'a SoftFabric,
+    planned: Option<Planned>,
+    room_bytes: u32,
+    /// Messages that it befell.
+    befallen: usize,
+    /// Messages that met a fault before the receiver polled, where what it sends now is lost.
+    loses: Option<usize>,
+    /// One past the last frame that the sender has credit for, once a credit message was lost.
+    may_send: Option<u64>,
+}
+
+impl Network for Planning<'_> {
+    fn before_frame(&mut self, frame: u64) {
+        if let Some(fault) = self.planned.and_then(|planned| planned.on(frame, self.room_bytes)) {
+            // Delivered within the post, so the next message is this frame.
+            self.soft.message_fault(1, fault);
+            self.befallen += 1;
+        }
+    }
+
+    fn before_poll(&mut self, delivered: u64) {
+        if self.may_send.is_none() && self.planned.is_some_and(|planned| planned.on_credit(delivered)) {
+            self.loses = Some(self.soft.message_faults_met().len());
+            self.soft.message_odds(0, MessageOdds { drop: 1_000_000, ..MessageOdds::default() });
+        }
+    }
+
+    fn after_poll(&mut self, may_send: u64) {
+        let Some(met_before) = self.loses.take() else { return };
+        self.soft.message_odds(0, MessageOdds::default());
+        if self.soft.message_faults_met().len() > met_before {
+            self.may_send = Some(may_send);
+            self.befallen += 1;
+        }
     }
 }

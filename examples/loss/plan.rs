@@ -21,6 +21,8 @@ pub(crate) enum Kind {
     Corrupt,
     /// The last one to three frames before a pause are lost: nothing that follows gives them away.
     Tail,
+    /// A credit message is lost: the sender may send what was granted before it, and no more.
+    Credit,
 }
 
 /// A fault that is to come on a link, frames counted from the stream's first.
@@ -35,10 +37,10 @@ pub(crate) struct Planned {
     offset_bytes: u32,
 }
 
-/// What a receiver must say.
+/// What an end must say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Expected {
-    /// Frames that it has delivered by then, over the whole stream.
+    /// Frames that were delivered by then, over the whole stream.
     pub(crate) delivered: u64,
     pub(crate) verdict: Verdict,
 }
@@ -56,16 +58,24 @@ impl Planned {
 
     /// What the fabric is to do with a frame.
     pub(crate) fn on(&self, frame: u64, room_bytes: u32) -> Option<MessageFault> {
-        (self.first..self.end()).contains(&frame).then_some(match self.kind {
+        let fault = match self.kind {
             Kind::Drop | Kind::Tail => MessageFault::Drop,
             Kind::Duplicate => MessageFault::Duplicate,
             Kind::Reorder => MessageFault::Reorder,
             Kind::Corrupt => MessageFault::Corrupt { offset_bytes: room_bytes + self.offset_bytes },
-        })
+            Kind::Credit => return None,
+        };
+        (self.first..self.end()).contains(&frame).then_some(fault)
     }
 
-    /// What the receiver must say, where the sender stops before frame `stop` and has at most `window` frames unanswered.
-    pub(crate) fn expected(&self, window: u64, stop: u64) -> Expected {
+    /// Whether it befalls the next credit message, where so many frames were delivered.
+    pub(crate) fn on_credit(&self, delivered: u64) -> bool {
+        self.kind == Kind::Credit && delivered > self.first
+    }
+
+    /// What must be said, where the sender stops before frame `stop` and has at most `window` frames unanswered. Where a
+    /// credit message was lost, the sender may send the frames before `may_send`; nothing is said where it sends no others.
+    pub(crate) fn expected(&self, window: u64, stop: u64, may_send: Option<u64>) -> Option<Expected> {
         // The first frame to arrive after those that are missing, if it is sent at all.
         let next = self.end();
         let gap_or_silence = if next < stop && self.count < window {
@@ -73,12 +83,16 @@ impl Planned {
         } else {
             Verdict::Silence
         };
-        match self.kind {
+        Some(match self.kind {
             Kind::Drop | Kind::Reorder => Expected { delivered: self.first, verdict: gap_or_silence },
             Kind::Duplicate => Expected { delivered: next, verdict: Verdict::Old { behind: 1 } },
             Kind::Corrupt => Expected { delivered: self.first, verdict: Verdict::Checksum },
             Kind::Tail => Expected { delivered: self.first, verdict: Verdict::Silence },
-        }
+            Kind::Credit => {
+                let delivered = may_send.filter(|may_send| *may_send < stop)?;
+                Expected { delivered, verdict: Verdict::NoCredit }
+            }
+        })
     }
 }
 
@@ -91,6 +105,7 @@ impl fmt::Display for Planned {
             Kind::Reorder => write!(f, "frame {first} held back behind the next"),
             Kind::Corrupt => write!(f, "frame {first} corrupted in byte {offset_bytes}"),
             Kind::Tail => write!(f, "{count} dropped from frame {first} on, before a pause"),
+            Kind::Credit => write!(f, "a credit message dropped after frame {first}"),
         }
     }
 }
@@ -120,7 +135,7 @@ impl Plan {
         let first = from + self.below(2 * self.every - 1);
         let count = match kind {
             Kind::Drop | Kind::Tail => 1 + self.below(3),
-            Kind::Duplicate | Kind::Reorder | Kind::Corrupt => 1,
+            Kind::Duplicate | Kind::Reorder | Kind::Corrupt | Kind::Credit => 1,
         };
         Some(Planned { kind, first, count, offset_bytes: self.below(self.size as u64) as u32 })
     }
@@ -148,7 +163,7 @@ mod tests {
     #[test]
     fn a_loss_shows_as_a_gap_only_if_a_later_frame_is_sent() {
         let loss = planned(Kind::Drop, 10, 3);
-        let verdict = |window, stop| loss.expected(window, stop).verdict;
+        let verdict = |window, stop| loss.expected(window, stop, None).expect("it is seen").verdict;
         assert_eq!(verdict(4, 14), Verdict::Gap { missing: 3 });
         assert_eq!(verdict(4, 13), Verdict::Silence, "the sender stops at the last one that is lost");
         assert_eq!(verdict(3, 14), Verdict::Silence, "the window is full of frames that are lost");
@@ -158,11 +173,24 @@ mod tests {
 
     #[test]
     fn each_kind_is_seen_at_its_own_frame() {
-        let delivered = |kind| planned(kind, 10, 1).expected(16, 100);
+        let delivered = |kind| planned(kind, 10, 1).expected(16, 100, None).expect("it is seen");
         assert_eq!(delivered(Kind::Reorder), Expected { delivered: 10, verdict: Verdict::Gap { missing: 1 } });
         assert_eq!(delivered(Kind::Duplicate), Expected { delivered: 11, verdict: Verdict::Old { behind: 1 } });
         assert_eq!(delivered(Kind::Corrupt), Expected { delivered: 10, verdict: Verdict::Checksum });
         assert_eq!(delivered(Kind::Tail), Expected { delivered: 10, verdict: Verdict::Silence });
+    }
+
+    #[test]
+    fn a_lost_credit_message_shows_where_the_credit_ends_if_the_stream_does_not_end_before() {
+        let lost = planned(Kind::Credit, 10, 1);
+        let starved = |delivered| Some(Expected { delivered, verdict: Verdict::NoCredit });
+        assert_eq!(lost.expected(16, 100, Some(41)), starved(41));
+        assert_eq!(lost.expected(16, 100, Some(99)), starved(99));
+        assert_eq!(lost.expected(16, 100, Some(100)), None, "all were sent");
+        assert_eq!(lost.expected(16, 100, None), None, "there was no credit message");
+        assert_eq!([10, 11, 50].map(|delivered| lost.on_credit(delivered)), [false, true, true]);
+        assert_eq!((0..50).find_map(|frame| lost.on(frame, 0)), None);
+        assert!(!planned(Kind::Drop, 10, 1).on_credit(50));
     }
 
     #[test]

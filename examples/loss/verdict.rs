@@ -1,4 +1,4 @@
-//! What the receiver says of a link that is no good any more, without the numbers that differ from link to link.
+//! What an end says of a link that is no good any more, without the numbers that differ from link to link.
 
 use std::fmt;
 
@@ -14,6 +14,8 @@ pub(crate) enum Verdict {
     Old { behind: u32 },
     /// A payload does not have its checksum.
     Checksum,
+    /// The sender had no credit for its next message until the deadline: a credit message was lost, or the other end is gone.
+    NoCredit,
     /// Nothing came within the deadline though something was sent: the last messages were lost, or the other end is gone.
     Silence,
     /// Another fault of the link.
@@ -24,6 +26,7 @@ impl Verdict {
     /// The verdict that an error of an endpoint is; `None` for one that says nothing of the link.
     pub(crate) fn of(error: &EndpointError) -> Option<Self> {
         let fault = match &error.kind {
+            EndpointErrorKind::Timeout { no_credit: Some(_), .. } => return Some(Self::NoCredit),
             EndpointErrorKind::Timeout { .. } => return Some(Self::Silence),
             EndpointErrorKind::Link(LinkError::Fault(fault)) => fault,
             EndpointErrorKind::Link(_) | EndpointErrorKind::Poll(_) => return Some(Self::Other),
@@ -37,12 +40,21 @@ impl Verdict {
         })
     }
 
+    /// Who says so.
+    pub(crate) const fn who(self) -> &'static str {
+        match self {
+            Self::NoCredit => "sender",
+            _ => "receiver",
+        }
+    }
+
     /// What kind of verdict it is, in a word or two.
     pub(crate) const fn kind(self) -> &'static str {
         match self {
             Self::Gap { .. } => "gap",
             Self::Old { .. } => "duplicate or old",
             Self::Checksum => "checksum",
+            Self::NoCredit => "no credit",
             Self::Silence => "silence",
             Self::Other => "other",
         }
@@ -55,6 +67,7 @@ impl fmt::Display for Verdict {
             Self::Gap { missing } => write!(f, "a gap of {missing}"),
             Self::Old { behind } => write!(f, "a message {behind} behind"),
             Self::Checksum => f.write_str("a checksum that does not match"),
+            Self::NoCredit => f.write_str("no credit until the deadline"),
             Self::Silence => f.write_str("silence until the deadline"),
             Self::Other => f.write_str("another fault"),
         }

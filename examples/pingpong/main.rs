@@ -35,7 +35,7 @@ use bareverbs_shell::endpoint::{Endpoint, Frames};
 use bareverbs_shell::exchange::{self, Listener, Reach, Terms};
 use bareverbs_shell::objects::DeviceContext;
 use bareverbs_shell::objects::gid::GidPolicy;
-use bareverbs_shell::{EndpointConfig, FabricKind};
+use bareverbs_shell::{EndpointConfig, FabricKind, Relax, Wait};
 use clap::{Parser, ValueEnum};
 
 use rounds::{Payloads, Report};
@@ -90,6 +90,17 @@ enum CarrierChoice {
     Immediate,
     /// In a header at the frame's start.
     Header,
+}
+
+/// What an end does between two polls that found nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum RelaxChoice {
+    /// Polls again at once, as rdma-core's tools do.
+    Spin,
+    /// Gives the processor away.
+    Yield,
+    /// Polls 64 times, then gives the processor away each time.
+    SpinThenYield,
 }
 
 /// Sends messages there and back between two processes, checks each, and prints the round trip's percentiles.
@@ -160,6 +171,9 @@ struct Options {
     /// Whether the ends grant each other credits, alike at both; by default what carrier and link layer suggest.
     #[arg(long, value_enum, conflicts_with = "interop")]
     credits: Option<CreditChoice>,
+    /// What an end does between two polls that found nothing.
+    #[arg(long, value_enum, default_value = "spin-then-yield")]
+    relax: RelaxChoice,
     /// A number that both ends must have given alike.
     #[arg(long, default_value_t = 0)]
     nonce: u64,
@@ -314,6 +328,15 @@ impl Options {
 
     fn patience(&self) -> Duration {
         Duration::from_secs(self.patience)
+    }
+
+    /// How to wait for what is to come next.
+    fn wait(&self) -> Wait<'static> {
+        Wait::at_most(self.patience()).relax(match self.relax {
+            RelaxChoice::Spin => Relax::Spin,
+            RelaxChoice::Yield => Relax::Yield,
+            RelaxChoice::SpinThenYield => Relax::SpinThenYield(64),
+        })
     }
 
     fn terms(&self) -> Terms {

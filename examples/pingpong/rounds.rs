@@ -44,7 +44,7 @@ pub(crate) fn run<C: Carrier, const N: usize>(
         Role::Client => (Way::There, Way::Back),
         Role::Server => (Way::Back, Way::There),
     };
-    let wait = Wait::at_most(options.patience());
+    let wait = options.wait();
     let mut round_trips = RoundTrips::new(role, window)?;
     let mut turn = Instant::now();
     let began = turn;

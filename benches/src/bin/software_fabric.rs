@@ -1,5 +1,5 @@
 //! What the software fabric costs in prompt mode: frames both ways between two endpoints, beside a twin that only copies them
-//! ([`copy_loop`](bareverbs_benches::copy_loop)).
+//! ([`copy_loop`](bareverbs_benches::copy_loop)); and what credits cost of that, beside the same without.
 //!
 //! `software_fabric [PAIRS]`: interleaved pairs, each a few milliseconds of either, the first of it alternating; by default
 //! 101 for each line. Shown are the medians, and the median of the pairs' ratios with its quartiles.
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bareverbs_benches::copy_loop::{Copies, Ends, Labour, Pair, RING};
 use bareverbs_benches::timing::time;
-use bareverbs_core::link::{Carrier, FrameStorage, Header, Immediate};
+use bareverbs_core::link::{Carrier, CreditMode, FrameStorage, Header, Immediate};
 
 /// Room for a header, in every frame.
 const FRAME_BYTES: usize = 4096 + 64;
@@ -28,15 +28,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
 }
 
-fn ends<C: Carrier>(carrier: C, size: usize) -> Result<Ends<C>, Box<dyn std::error::Error>> {
+fn ends<C: Carrier>(carrier: C, credits: CreditMode, size: usize) -> Result<Ends<C>, Box<dyn std::error::Error>> {
     let mut free = STORAGE.iter().filter_map(FrameStorage::claim);
     let mut claim = || free.next().ok_or("more pairs than storage");
-    Ok(Ends::new(carrier, size, FRAME_BYTES, [claim()?, claim()?])?)
+    Ok(Ends::new(carrier, credits, size, FRAME_BYTES, [claim()?, claim()?])?)
 }
 
 fn alone(side: &str, size: usize, frames: u64) -> Result<(), Box<dyn std::error::Error>> {
     let right = match side {
-        "ours" => ends(Immediate, size)?.run(Labour::Stamp, frames),
+        "ours" => ends(Immediate, CreditMode::On, size)?.run(Labour::Stamp, frames),
         "copies" => Copies::new(size, FRAME_BYTES).run(Labour::Stamp, frames),
         _ => return Err("the side is ours or copies".into()),
     };
@@ -47,11 +47,20 @@ fn compare(pairs: usize) -> Result<(), Box<dyn std::error::Error>> {
     println!("{:<34} {:>9} {:>9}   ours / copies (quartiles)", "a frame, filled, sent and checked", "ours", "copies");
     for size in [4096, 64] {
         let mut copies = Copies::new(size, FRAME_BYTES);
-        let mut immediate = ends(Immediate, size)?;
-        let mut header = ends(Header::<64>::new(), size)?;
+        let mut immediate = ends(Immediate, CreditMode::On, size)?;
+        let mut header = ends(Header::<64>::new(), CreditMode::On, size)?;
         for labour in [Labour::Words, Labour::Bytes, Labour::Stamp] {
             line(&format!("{size} bytes, {labour:?}, immediate"), pairs, labour, &mut immediate, &mut copies);
             line(&format!("{size} bytes, {labour:?}, header"), pairs, labour, &mut header, &mut copies);
+        }
+    }
+    println!("{:<34} {:>9} {:>9}   on / off (quartiles)", "the same", "credits", "none");
+    for size in [4096, 64] {
+        let mut on = (ends(Immediate, CreditMode::On, size)?, ends(Header::<64>::new(), CreditMode::On, size)?);
+        let mut off = (ends(Immediate, CreditMode::Off, size)?, ends(Header::<64>::new(), CreditMode::Off, size)?);
+        for labour in [Labour::Words, Labour::Stamp] {
+            line(&format!("{size} bytes, {labour:?}, immediate"), pairs, labour, &mut on.0, &mut off.0);
+            line(&format!("{size} bytes, {labour:?}, header"), pairs, labour, &mut on.1, &mut off.1);
         }
     }
     Ok(())

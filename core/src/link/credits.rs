@@ -68,6 +68,9 @@
 //!
 //! When half of the window (the receives less one) is not granted, or when all that was granted has come. So a stream costs
 //! one credit message per half window, and the window never runs dry between two that answer each other.
+//!
+//! Whoever has an answer to send first may leave it until then, as long as the other end has more than half of its window
+//! left (`Credits::is_short`): one message at a time never makes it short in rings of 4 and more, a stream does.
 
 use crate::link::carrier::{Carrier, CarrierKind};
 use crate::link::crc32c::crc32c;
@@ -200,6 +203,13 @@ impl Credits {
             return None;
         }
         Some(grant)
+    }
+
+    /// Whether the other end has no more than half of the window left, as far as it was told: it may soon have to stop.
+    #[inline]
+    pub(crate) const fn is_short(&self, expected: Sequence) -> bool {
+        let left = self.announced.number().wrapping_sub(expected.number());
+        matches!(self.mode, CreditMode::On) && left <= self.own_receives.saturating_sub(1) / 2
     }
 
     /// Forgets the last credit message once the other end is known to have taken it in, for good: half the numbers later,

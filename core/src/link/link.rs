@@ -184,6 +184,13 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
         }
     }
 
+    /// Whether the other end has no more than half of its window left, as far as it was told; never without credits. Then what
+    /// is due should go out at once, and can otherwise wait for what this end has to send first.
+    #[inline]
+    pub const fn peer_is_short_of_credit(&self) -> bool {
+        self.send.credits().is_short(self.recv.expected())
+    }
+
     /// What goes along with a message, where each message carries a grant.
     #[inline(always)]
     fn grant_along(&self) -> Sequence {

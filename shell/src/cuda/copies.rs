@@ -5,8 +5,8 @@
 //!
 //! # Safety
 //!
-//! This file guarantees what [`MemoryDriver`] asks for: only what the driver says is the host's, by first and last byte, is placed
-//! there, and copies have arrived when they return.
+//! This file guarantees what [`MemoryDriver`] asks for: only what the driver says is the host's, by first and last byte, is
+//! placed there, and copies have arrived when they return.
 #![allow(unsafe_code)]
 
 use bareverbs_core::range::AddressRange;

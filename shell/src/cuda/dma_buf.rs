@@ -47,7 +47,8 @@ impl CudaDriver {
     ///
     /// # Errors
     /// [`CudaError::Empty`] before any call; [`CudaError::Managed`], [`CudaError::NotDevice`], [`CudaError::NoDmaBuf`],
-    /// [`CudaError::Hole`], [`CudaError::Several`] and [`CudaError::Unaligned`] before the export; [`CudaError::Export`] where that is refused; others.
+    /// [`CudaError::Hole`], [`CudaError::Several`] and [`CudaError::Unaligned`] before the export; [`CudaError::Export`]
+    /// where that is refused; others.
     #[doc(alias = "cuMemGetHandleForAddressRange")]
     pub fn export(&self, range: AddressRange) -> Result<Exported, CudaError> {
         let address = range.base();

@@ -31,9 +31,9 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
     ///
     /// When `on` panics, the link is broken: what had completed after that event is lost.
     ///
-    /// With credits, what came makes a grant due, and that goes out at the start of the *next* poll, or wait: what the caller
-    /// has to answer goes first. So an end that will not poll again for long, while the other is to go on sending, polls
-    /// once more before.
+    /// With credits, what came makes a grant due. Unless the other end is short of credit, it goes out at the start of the *next*
+    /// poll, or wait: what the caller has to answer goes first. So an end that will not poll again for long, while the other is
+    /// to go on sending, polls once more before.
     ///
     /// # Errors
     /// The first completion that is not what it must be breaks the link, and ends the call; those before it were given
@@ -79,6 +79,9 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
             self.check_whole()?;
         } else {
             self.grant_may_be_due |= self.link.credit_mode() == CreditMode::On;
+            if self.link.peer_is_short_of_credit() && refused.is_none() {
+                self.grant_credits()?;
+            }
         }
         refused.map_or(Ok(events), Err)
     }

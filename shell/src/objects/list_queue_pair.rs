@@ -57,7 +57,7 @@ impl From<Error> for NoListQueuePair {
 #[derive(Debug)]
 pub(crate) struct ListQueuePair {
     builder: MrListBuilder,
-    // Field order is drop order: the queue pair before its completion queue, and before what lies in the place.
+    // It holds its completion queue and the place, and lets go of both only after it was destroyed: whatever the order here.
     pair: QueuePair,
     queue: CompletionQueue,
     in_flight: Place,

@@ -15,8 +15,8 @@ pub enum IdentityPolicy {
     /// Each request asks for each mapping that it touches: below 100 ns each on an H200.
     #[default]
     Verify,
-    /// No request asks: the caller promises to [invalidate](SegmentDomain::invalidate) what it frees. Binding and scans ask all
-    /// the same.
+    /// No request asks: the caller promises to [invalidate](super::SegmentDomain::invalidate) what it frees. Binding and scans
+    /// ask all the same.
     Trust,
 }
 
@@ -30,7 +30,7 @@ pub struct SegmentDomainConfig {
     pub pinned: Vec<Ordinal>,
     /// Whether requests ask for the memory's identity.
     pub identity: IdentityPolicy,
-    /// What is permitted; see [`BINDABLE_ACCESS`].
+    /// What is permitted; see [`BINDABLE_ACCESS`](super::BINDABLE_ACCESS).
     pub access: AccessFlags,
     /// How long a request waits for another caller's scan; after that it gets a region of its own.
     pub patience: Duration,

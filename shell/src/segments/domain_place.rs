@@ -13,7 +13,7 @@ use super::domain::{Hit, Placed, SegmentDomain};
 use super::domain_round::Round;
 use super::domain_turn::Entry;
 use super::error::{NoKey, NotBound, SegmentErrorKind};
-use super::fallback::Maker;
+use super::fallback::{FallbackRegion, Maker};
 use super::statistics::Counters;
 use crate::cuda::CudaError;
 use crate::memory::{Location, View};
@@ -149,10 +149,18 @@ impl SegmentDomain {
         })?;
         self.fallbacks.share(&region);
         Counters::add(&self.counters.fallbacks, 1);
-        if self.fallbacks.is_news(region.range().base(), &why) {
-            let (device, range) = (self.protection_domain().context().name(), region.range());
-            log::warn!("device {device}: memory of {range} gets regions of its own: {why}");
-        }
+        self.tell(asked, &region, &why);
         Ok(view)
+    }
+
+    /// Tells why no key serves a request: once for each segment or allocation, with nothing held.
+    fn tell(&self, asked: AddressRange, region: &FallbackRegion, why: &NoKey) {
+        if !log::log_enabled!(log::Level::Warn) || self.fallbacks.is_told(asked, why) {
+            return;
+        }
+        let of = self.cuda.extent(asked.base()).map_or(region.range(), |extent| extent.range);
+        self.fallbacks.tell(of, why);
+        let device = self.protection_domain().context().name();
+        log::warn!("device {device}: memory of {of} gets regions of its own: {why}");
     }
 }

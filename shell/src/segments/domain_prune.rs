@@ -23,7 +23,7 @@ impl SegmentDomain {
         let patience_ends = Instant::now().checked_add(self.config.patience);
         let (mut pruned, mut failed) = (Pruned::default(), None);
         for range in ranges {
-            if !self.table.read().rows().iter().any(|row| row.range == range) {
+            if self.table.read().lookup(range).is_none_or(|row| row.range != range) {
                 continue;
             }
             let error = |kind| self.error(range.base(), range.len_bytes(), kind);

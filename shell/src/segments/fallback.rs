@@ -10,7 +10,6 @@
 //! its region.
 #![allow(unsafe_code)]
 
-use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use bareverbs_core::range::AddressRange;
@@ -114,8 +113,8 @@ struct State {
     live: Vec<(AddressRange, Weak<FallbackRegion>)>,
     /// Segments that no key can serve as they are: requests in them need no scan.
     beyond_keys: Vec<BeyondKeys>,
-    /// What was told, by base and kind of reason.
-    told: BTreeSet<(u64, u8)>,
+    /// Of what was told, by kind of reason.
+    told: Vec<(AddressRange, u8)>,
 }
 
 struct BeyondKeys {
@@ -179,28 +178,38 @@ impl Fallbacks {
     pub(super) fn invalidate(&self, range: AddressRange) {
         let mut state = self.lock();
         state.beyond_keys.retain(|known| !known.range.overlaps(range));
+        state.told.retain(|(of, _)| !of.overlaps(range));
         state.live.retain(|(of, _)| !of.overlaps(range));
     }
 
-    /// Whether this is the first time that it is told, for the segment or allocation that starts at `base`.
-    pub(super) fn is_news(&self, base: u64, why: &NoKey) -> bool {
-        let kind = match why {
-            NoKey::NoProvider { .. } => 0,
-            NoKey::NotServed { .. } => 1,
-            NoKey::Straddles => 2,
-            NoKey::NotBound(_) => 3,
-            NoKey::NotScanned => 4,
-            NoKey::StillScanning => 5,
-        };
+    /// Whether it was told before why no key serves the segment or allocation that `asked` begins in.
+    pub(super) fn is_told(&self, asked: AddressRange, why: &NoKey) -> bool {
+        let kind = kind_of(why);
+        self.lock().told.iter().any(|(of, told)| *told == kind && of.offset_of(asked.base()).is_some())
+    }
+
+    /// It is told of this segment or allocation.
+    pub(super) fn tell(&self, of: AddressRange, why: &NoKey) {
         let mut state = self.lock();
         if state.told.len() >= MAX_TOLD {
             state.told.clear();
         }
-        state.told.insert((base, kind))
+        state.told.push((of, kind_of(why)));
     }
 
     /// Nothing panics with it held, and what it guards is whole at any time.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn kind_of(why: &NoKey) -> u8 {
+    match why {
+        NoKey::NoProvider { .. } => 0,
+        NoKey::NotServed { .. } => 1,
+        NoKey::Straddles => 2,
+        NoKey::NotBound(_) => 3,
+        NoKey::NotScanned => 4,
+        NoKey::StillScanning => 5,
     }
 }

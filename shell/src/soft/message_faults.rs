@@ -179,6 +179,26 @@ mod tests {
     }
 
     #[test]
+    fn each_of_the_odds_is_of_its_own_fault() {
+        let met = |odds| {
+            let mut faults = MessageFaults::default();
+            faults.set_odds(3, odds);
+            (0..100).map(|_| faults.on_message().expect("always")).collect::<Vec<_>>()
+        };
+        let (always, none) = (1_000_000, MessageOdds::default());
+        let all_are = |odds, fault| assert!(met(odds).iter().all(|met| *met == fault), "{fault:?}");
+        all_are(MessageOdds { drop: always, ..none }, MessageFault::Drop);
+        all_are(MessageOdds { duplicate: always, ..none }, MessageFault::Duplicate);
+        all_are(MessageOdds { reorder: always, ..none }, MessageFault::Reorder);
+        let spoilt = met(MessageOdds { corrupt: always, corrupt_below_bytes: 2, ..none });
+        for offset_bytes in [0, 1] {
+            assert!(spoilt.contains(&MessageFault::Corrupt { offset_bytes }));
+        }
+        let is_below = |fault: &_| matches!(fault, MessageFault::Corrupt { offset_bytes: 0..2 });
+        assert!(spoilt.iter().all(is_below));
+    }
+
+    #[test]
     fn a_delayed_message_is_due_after_so_many_of_its_own_queue_pair() {
         let held = |wait| Held {
             bytes: vec![],

@@ -3,7 +3,8 @@
 //! There is no clock. A try is made when the send's turn comes, whenever something changes that was in its way, and, for
 //! the time that passes on a device, at each poll of its completion queue that finds nothing. So many tries in vain as the
 //! queue pair allows, and one more, fail the send: `RNR_RETRY_EXC_ERR` where the other end had no receive posted,
-//! `RETRY_EXC_ERR` where nobody answered. With an RNR retry of 7, or a timeout of 0, that never happens.
+//! `RETRY_EXC_ERR` where nobody answered. With an RNR retry of 7, or a timeout of 0, that never happens; a retry count of 7
+//! is a count like any other.
 //!
 //! What befalls a message on its way ([`MessageFault`]) befalls one try: a message lost or spoilt is sent again, one that
 //! arrives twice is taken once.
@@ -26,7 +27,7 @@ enum Obstacle {
     NotReady,
 }
 
-/// The retry count that means: for ever.
+/// The RNR retry count that means: for ever.
 const FOR_EVER: u8 = 7;
 
 impl QueuePair {

@@ -4,11 +4,10 @@
 //! [`SoftFabric::take`](crate::soft::SoftFabric::take) lets one of it happen. Who tries each in turn, from the beginning
 //! again each time, has met every order.
 
-use bareverbs_core::verbs::QpType;
+use bareverbs_core::verbs::QpState;
 
 use crate::soft::engine::Arrival;
 use crate::soft::message_faults::MessageFault;
-use crate::soft::queue_pair::QueuePair;
 use crate::soft::state::State;
 
 /// Something that a device can do next.
@@ -39,9 +38,15 @@ pub enum Does {
     CompleteReceive,
 }
 
-/// The faults that a message on its way may meet in stepped mode: from these all reorderings and delays can be made.
-const FATES: [Option<MessageFault>; 4] =
-    [None, Some(MessageFault::Drop), Some(MessageFault::Duplicate), Some(MessageFault::Hold)];
+/// What may befall a message on its way in stepped mode: from these all reorderings and delays can be made. What is spoilt is
+/// the last byte. A reliable message that is held or spoilt is lost, and tried again.
+const FATES: [Option<MessageFault>; 5] = [
+    None,
+    Some(MessageFault::Drop),
+    Some(MessageFault::Duplicate),
+    Some(MessageFault::Hold),
+    Some(MessageFault::Corrupt { offset_bytes: u32::MAX }),
+];
 
 impl State {
     /// All that can happen now, by queue pair.
@@ -52,7 +57,8 @@ impl State {
             let Some(pair) = self.pairs.get(index) else { continue };
             let mut add = |does| steps.push(Step { queue_pair: pair.number, does, index });
             if self.may_transmit(index) || pair.waits() {
-                let fates = if self.goes_out_unreliably(pair) { &FATES[..] } else { &FATES[..1] };
+                // In error nothing goes out, and nothing befalls it.
+                let fates = if pair.state == QpState::RTS { &FATES[..] } else { &FATES[..1] };
                 fates.iter().for_each(|fate| add(Does::Send(*fate)));
             }
             if self.may_land_early(index) {
@@ -76,10 +82,6 @@ impl State {
         // By number: indices are used again, and the same calls are to meet the same choices.
         steps.sort_by_key(|step| step.queue_pair);
         steps
-    }
-
-    fn goes_out_unreliably(&self, pair: &QueuePair) -> bool {
-        pair.kind == QpType::UC && pair.state == bareverbs_core::verbs::QpState::RTS
     }
 
     /// Sends that are done and make no completion need no step.

@@ -32,6 +32,7 @@ cases! {
     frames_stream_both_ways_raw
     every_window_streams
     every_signalling_period_streams
+    unsignalled_sends_tell_nothing_before_a_signalled_one
     chains_of_every_length_stream
     short_messages_go_inline
     numbers_go_on_through_the_wrap
@@ -87,6 +88,29 @@ fn every_signalling_period_streams(world: &World) {
         let (mut a, mut b) = world.pair::<_, 8, 8>(Immediate, &config().signal_every(signal_every));
         stream(&mut a, &mut b, 20, 8, 1024, FIRST);
     }
+}
+
+fn unsignalled_sends_tell_nothing_before_a_signalled_one(world: &World) {
+    let (mut a, _b) = world.pair::<_, 8, 8>(Immediate, &without_credits().signal_every(4));
+    for _ in 0..3 {
+        a.next_frame().expect("a free frame").post_more(10).expect("a healthy link");
+    }
+    world.settle();
+    for _ in 0..200 {
+        assert_eq!(a.poll(|_| panic!("nothing was to be told")).expect("a healthy link"), 0);
+    }
+    assert_eq!(a.outstanding().sends, 3);
+    a.next_frame().expect("a free frame").post_more(10).expect("a healthy link");
+    let mut released = 0;
+    wait_until(|| {
+        a.poll(|event| match event {
+            Event::Sent { released: now } => released += now,
+            _ => panic!("nothing was sent to it"),
+        })
+        .expect("a healthy link");
+        released > 0
+    });
+    assert_eq!((released, a.outstanding().sends), (4, 0), "the fourth tells of all");
 }
 
 fn chains_of_every_length_stream(world: &World) {

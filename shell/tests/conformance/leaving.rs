@@ -1,5 +1,8 @@
 //! How endpoints go on every fabric: closed or dropped, at every stage, with work in flight.
 
+use std::sync::Barrier;
+use std::thread;
+
 use bareverbs_core::link::Immediate;
 use bareverbs_core::teardown_order::{Quiesced, Step, check};
 use bareverbs_core::verbs::Mtu;
@@ -71,6 +74,7 @@ pub fn cases() -> Vec<Case> {
     vec![
         ("an_endpoint_can_be_closed_at_every_stage", closed_at_every_stage),
         ("an_endpoint_can_be_dropped_at_every_stage", dropped_at_every_stage),
+        ("both_ends_close_at_once_with_messages_under_way", both_ends_close_at_once),
         ("many_endpoints_come_and_go", many_come_and_go),
     ]
 }
@@ -115,6 +119,31 @@ fn dropped_at_every_stage(world: &World) {
             }
             world.assert_clean();
         }
+    }
+}
+
+fn both_ends_close_at_once(world: &World) {
+    for polled in [false, true] {
+        let (mut a, mut b) = world.pair(Immediate, &without_credits());
+        for end in [&mut a, &mut b] {
+            assert!((0..8).all(|number| send_next(end, number, 1024, 1)));
+        }
+        if polled {
+            for end in [&mut a, &mut b] {
+                end.wait(&patiently(), |_| ()).expect("a completion");
+            }
+        }
+        let together = Barrier::new(2);
+        thread::scope(|scope| {
+            for (end, name) in [(a, "one end"), (b, "the other end")] {
+                let together = &together;
+                scope.spawn(move || {
+                    together.wait();
+                    close(end, name);
+                });
+            }
+        });
+        world.assert_clean();
     }
 }
 

@@ -32,5 +32,7 @@ mod segments;
 mod soft;
 mod static_frames;
 mod teardown_orders;
+mod thunderbolt;
+mod unequal_rings;
 mod world;
 mod wrapped;

@@ -56,6 +56,18 @@ differences! {
         device: "receiver `LOC_QP_OP_ERR`, sender `REM_OP_ERR`",
         why: "hardware says so"
     }
+    SevenRetries {
+        what: "an RC send that nobody answers, `retry_cnt` 7",
+        soft: "`RETRY_EXC_ERR` after 8 tries",
+        device: "is tried for ever",
+        why: "the InfiniBand specification has 7 retries; for ever is `rnr_retry` 7 alone"
+    }
+    Third {
+        what: "an RC message from a third queue pair of the device, with the packet number that is due",
+        soft: "is not heard",
+        device: "is taken for the connected one's",
+        why: "packets do not name their sender; other numbers are not heard there either"
+    }
     LongerThanThePort {
         what: "a message longer than the port's `max_msg_sz`",
         soft: "`LOC_LEN_ERR`",

@@ -96,6 +96,9 @@ cases! {
         a_receive_with_a_wrong_key_fails_both_ends
         a_send_with_a_wrong_key_fails_the_sender_only
         a_peer_that_is_gone_is_missed
+        seven_retries_are_no_more_than_seven
+        a_third_queue_pair_is_not_heard
+        a_third_queue_pair_with_the_number_that_is_due
         a_peer_that_is_not_connected_is_missed
         a_peer_in_error_is_missed
         a_send_goes_out_once_its_peer_is_connected

@@ -1,6 +1,8 @@
 //! Messages of reliable connected queue pairs: a send completes when it was delivered, and fails when it cannot be.
 
-use bareverbs_core::verbs::{QpAttrMask, QpState, SendFlags, Sge, WcStatus};
+use std::time::Instant;
+
+use bareverbs_core::verbs::{QpAttr, QpAttrMask, QpState, SendFlags, Sge, WcStatus};
 
 use crate::differences::Difference;
 use crate::raw::reliable::{
@@ -8,7 +10,7 @@ use crate::raw::reliable::{
     rc_to_rtr, rc_to_rts,
 };
 use crate::raw::{
-    CAP, End, Env, INIT_MASK, init_attr, post_recv, post_send, receive, rtr_attr, send, send_imm, statuses,
+    CAP, End, Env, INIT_MASK, init_attr, post_recv, post_send, receive, rtr_attr, rts_attr, send, send_imm, statuses,
 };
 use crate::{EINVAL, FLUSHED, OK};
 
@@ -141,6 +143,76 @@ pub fn a_peer_that_is_gone_is_missed(env: &Env) {
     other.tear_down();
     fails_in_silence(env, &one);
     one.tear_down();
+}
+
+pub fn seven_retries_are_no_more_than_seven(env: &Env) {
+    let unheard = |retry_cnt| {
+        let (one, other) = rc_pair(env, Patience { retry_cnt, rnr_retry: 7, timeout: 14 });
+        other.tear_down();
+        one.post_send(1, 0, 64);
+        one
+    };
+    let began = Instant::now();
+    let six = unheard(6);
+    assert_eq!(statuses(&six.poll(1)), [(1, SILENT)]);
+    let seven_tries = began.elapsed();
+    let seven = unheard(7);
+    if Difference::SevenRetries.by_side(env, true, false) {
+        assert_eq!(statuses(&seven.poll(1)), [(1, SILENT)]);
+    } else {
+        // As long as 21 tries take, and no end of it.
+        let began = Instant::now();
+        while began.elapsed() < 3 * seven_tries {
+            assert!(env.poll_once(seven.cq).is_none());
+            std::thread::yield_now();
+        }
+        assert_eq!(env.move_to(seven.qp, QpState::ERR), 0);
+        assert_eq!(statuses(&seven.poll(1)), [(1, FLUSHED)]);
+    }
+    six.tear_down();
+    seven.tear_down();
+}
+
+/// A queue pair that is connected to an end which is connected to another one, and begins with this number.
+fn third(env: &Env, other: &End, psn: u32) -> End {
+    let third = rc_end(env, CAP);
+    rc_to_rtr(&third, other);
+    assert_eq!(env.modify(third.qp, &QpAttr { sq_psn: psn, ..rc_rts_attr(HASTY) }, RC_RTS_MASK), 0);
+    third
+}
+
+pub fn a_third_queue_pair_is_not_heard(env: &Env) {
+    let (one, other) = rc_pair(env, PATIENT);
+    one.write(0, &[1; 64]);
+    other.post_receive(2, 0, 64);
+    // Before the number that is due, and behind it: packets do not say from which queue pair they are.
+    for psn in [rts_attr().sq_psn.wrapping_sub(5) & 0xff_ffff, rts_attr().sq_psn + 1000] {
+        let third = third(env, &other, psn);
+        third.write(0, &[3; 64]);
+        fails_in_silence(env, &third);
+        assert!(env.drain(other.cq).is_empty() && env.drain(one.cq).is_empty());
+        assert_ne!(other.read(0, 64), [3; 64], "nothing of it is written");
+        third.tear_down();
+    }
+    one.post_send(1, 0, 64);
+    assert_eq!(statuses(&other.poll(1)), [(2, OK)], "the receive is the connected one's");
+    assert_eq!(statuses(&one.poll(1)), [(1, OK)]);
+    assert_eq!(other.read(0, 64), [1; 64]);
+    one.tear_down();
+    other.tear_down();
+}
+
+pub fn a_third_queue_pair_with_the_number_that_is_due(env: &Env) {
+    let (one, other) = rc_pair(env, PATIENT);
+    other.post_receive(2, 0, 64);
+    let third = third(env, &other, rts_attr().sq_psn);
+    third.write(0, &[3; 64]);
+    fails_in_silence(env, &third);
+    let came = statuses(&env.drain(other.cq));
+    assert_eq!(came, Difference::Third.by_side(env, vec![], vec![(2, OK)]));
+    third.tear_down();
+    one.tear_down();
+    other.tear_down();
 }
 
 pub fn a_peer_that_is_not_connected_is_missed(env: &Env) {

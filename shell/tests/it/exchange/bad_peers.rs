@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use bareverbs_core::connect::{HELLO_BYTES, Hello, HelloError, Reason, Refusal, STEP_BYTES, Step, StepError};
 use bareverbs_core::verbs::QpState;
-use bareverbs_shell::exchange::{ExchangeErrorKind, Phase, Terms};
+use bareverbs_shell::exchange::{self, ExchangeErrorKind, Phase, Terms};
 
-use super::scene::{AMPLE, Played, Scene, against, answer_to};
+use super::scene::{AMPLE, End, Outcome, Played, Scene, against, answer_to, loopback};
 
 /// What an end may need beyond its limit, on a busy machine.
 pub const SLACK: Duration = Duration::from_secs(5);
@@ -155,6 +155,45 @@ fn a_peer_that_trickles_costs_the_limit_and_not_a_limit_per_byte() {
     };
     assert!((1..64).contains(&got_bytes), "{got_bytes}");
     assert!(began.elapsed() < limit + Duration::from_millis(64 * 40) + SLACK);
+    assert_eq!(scene.moves_to(QpState::RTR), 0);
+}
+
+#[test]
+fn the_time_that_a_peer_took_to_come_is_not_given_again() {
+    let scene = Scene::new();
+    let (mut accepts, mut connects) = (scene.uc("a late peer"), scene.uc("a late peer"));
+    let limit = Duration::from_secs(4);
+    let terms = Terms::within(limit);
+    let outcome = |end: &mut End, meet: &dyn Fn(&mut End) -> Outcome| {
+        let began = Instant::now();
+        let error = meet(end).expect_err("it says nothing");
+        (error.kind, began.elapsed())
+    };
+    let listener = loopback(&terms);
+    let comes_to = listener.address();
+    // A port that was free a moment ago.
+    let listens_at = loopback(&terms).address();
+    let (here, there) = thread::scope(|scope| {
+        let late = scope.spawn(move || {
+            thread::sleep(limit * 4 / 5);
+            // Neither says a word, until both ends have given up.
+            let comes = Played::connect(comes_to);
+            let listens = std::net::TcpListener::bind(listens_at).expect("still free");
+            thread::sleep(limit);
+            drop((comes, listens));
+        });
+        let there = scope.spawn(|| outcome(&mut connects, &|end| exchange::connect(&[listens_at], end, &terms)));
+        let here = outcome(&mut accepts, &|end| exchange::accept(&listener, end, &terms));
+        let there = there.join().expect("no panic");
+        late.join().expect("no panic");
+        (here, there)
+    });
+    let silent = ExchangeErrorKind::Timeout { during: Phase::Hello, got_bytes: 0, need_bytes: HELLO_BYTES };
+    for (kind, took) in [here, there] {
+        assert_eq!(kind, silent);
+        // With a limit of its own for what comes after, it would be 1.8 limits.
+        assert!(took >= limit && took < limit * 3 / 2, "{took:?}");
+    }
     assert_eq!(scene.moves_to(QpState::RTR), 0);
 }
 

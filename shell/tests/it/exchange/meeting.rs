@@ -82,6 +82,34 @@ fn first_numbers_are_random_for_each_connection_and_direction_and_known_at_both_
 }
 
 #[test]
+fn packet_numbers_are_random_and_each_end_sends_from_its_own_and_hears_from_the_others() {
+    let scene = Scene::new();
+    let mut seen = Vec::new();
+    for _ in 0..4 {
+        scene.fabric.clear_record();
+        let (mut a, mut b) = (scene.uc("b"), scene.uc("a"));
+        let (here, _) = both(&mut a, &mut b, alike(Terms::within(AMPLE)));
+        here.expect("a meeting");
+        let (of_a, of_b) = (a.destination().psn.get(), b.destination().psn.get());
+        let mut moves: Vec<_> = scene.moves(QpState::RTR).iter().map(|attr| (attr.dest_qp_num, attr.rq_psn)).collect();
+        let mut wanted = vec![(a.qp_num(), of_a), (b.qp_num(), of_b)];
+        moves.sort_unstable();
+        wanted.sort_unstable();
+        assert_eq!(moves, wanted);
+        let mut sends: Vec<_> = scene.moves(QpState::RTS).iter().map(|attr| attr.sq_psn).collect();
+        let mut own = vec![of_a, of_b];
+        sends.sort_unstable();
+        own.sort_unstable();
+        assert_eq!(sends, own);
+        seen.extend(own);
+    }
+    seen.sort_unstable();
+    seen.dedup();
+    assert!(seen.len() >= 7, "8 numbers of 24 bits: {seen:?}");
+    assert!(seen.iter().all(|psn| *psn < 1 << 24) && seen.iter().any(|psn| *psn >= 1 << 16));
+}
+
+#[test]
 fn numbers_go_on_across_the_wrap() {
     let scene = Scene::new();
     let config = |peer| EndpointConfig::uc(peer).sequences(Sequence::new(0xFFFF_FFFE), Sequence::default());

@@ -43,6 +43,10 @@ fn two_ends_with_a_difference_both_say_which_before_either_moves() {
         scene.uc("b"), scene.end(Immediate, uc("a").credits(CreditMode::Off)), alike(terms)
         => Credits CreditMode::On, CreditMode::Off
     );
+    differ!(
+        scene.uc("b"), scene.end(Immediate, EndpointConfig::rc("a")), alike(terms)
+        => Service Service::Uc, Service::Rc
+    );
     differ!(scene.uc("b"), scene.uc("a"), [terms.nonce(1), terms.nonce(2)] => Nonce 1, 2);
     assert_eq!(scene.moves_to(QpState::RTR), 0);
 }

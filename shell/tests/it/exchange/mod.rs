@@ -4,8 +4,9 @@
 
 mod bad_listeners;
 mod bad_peers;
+mod last_words;
 mod meeting;
 mod mismatches;
 mod reach;
 mod reliable;
-mod scene;
+pub mod scene;

@@ -1,11 +1,12 @@
 //! Which addresses are taken, and what nobody's answer costs.
 
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use bareverbs_shell::exchange::{self, Channel, ExchangeErrorKind, Listener, Reach, Terms};
 
-use super::scene::{AMPLE, Scene, loopback};
+use super::scene::{AMPLE, Scene, alike, both, loopback};
 
 const SOON: Terms = Terms::within(Duration::from_millis(120));
 /// What a call may need beyond its limit, on a busy machine.
@@ -65,6 +66,37 @@ fn nobody_comes_and_nobody_listens_cost_the_limit() {
 
     let nowhere = exchange::connect(&[], &mut end, &SOON).expect_err("no address");
     assert!(matches!(nowhere.kind, ExchangeErrorKind::Unreachable { tries: 0, last: None, .. }));
+}
+
+#[test]
+fn two_ends_that_both_wait_or_both_come_do_not_meet_and_both_are_told() {
+    let scene = Scene::new();
+    let (mut a, mut b) = (scene.uc("rank 1"), scene.uc("rank 0"));
+    let (ours, theirs) = (loopback(&SOON), loopback(&SOON));
+    let (here, there) = thread::scope(|scope| {
+        let there = scope.spawn(|| exchange::accept(&theirs, &mut b, &SOON));
+        (exchange::accept(&ours, &mut a, &SOON), there.join().expect("no panic"))
+    });
+    for (outcome, peer) in [(here, "rank 1"), (there, "rank 0")] {
+        let error = outcome.expect_err("nobody comes");
+        assert!(matches!(error.kind, ExchangeErrorKind::NobodyCame { .. }), "{error}");
+        assert!(error.to_string().contains(peer), "{error}");
+    }
+    // Each comes to where it takes the other one to listen.
+    let (at_us, at_them) = (ours.address(), theirs.address());
+    drop((ours, theirs));
+    let (here, there) = thread::scope(|scope| {
+        let there = scope.spawn(|| exchange::connect(&[at_us], &mut b, &SOON));
+        (exchange::connect(&[at_them], &mut a, &SOON), there.join().expect("no panic"))
+    });
+    for (outcome, peer) in [(here, "rank 1"), (there, "rank 0")] {
+        let error = outcome.expect_err("nobody listens");
+        assert!(matches!(error.kind, ExchangeErrorKind::Unreachable { .. }), "{error}");
+        assert!(error.to_string().contains(peer), "{error}");
+    }
+    // Nothing has moved: once one of them listens, they meet.
+    let (here, there) = both(&mut a, &mut b, alike(Terms::within(AMPLE)));
+    assert!(here.is_ok() && there.is_ok());
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bareverbs_core::connect::{HELLO_BYTES, Hello, STEP_BYTES, Step};
 use bareverbs_core::link::{Carrier, Immediate};
-use bareverbs_core::verbs::QpState;
+use bareverbs_core::verbs::{QpAttr, QpState};
 use bareverbs_shell::endpoint::{Endpoint, Event, Frames};
 use bareverbs_shell::exchange::{self, Connect, ExchangeError, Exchanged, Listener, Terms};
 use bareverbs_shell::objects::DeviceContext;
@@ -49,10 +49,18 @@ impl Scene {
         self.end(Immediate, EndpointConfig::uc(peer))
     }
 
+    /// With what queue pairs were to enter a state, in order.
+    pub fn moves(&self, state: QpState) -> Vec<QpAttr> {
+        let to = |detail| match detail {
+            Detail::Modify { attr, .. } if attr.qp_state == state => Some(attr),
+            _ => None,
+        };
+        self.fabric.record().iter().filter_map(|call| to(call.detail)).collect()
+    }
+
     /// How often a queue pair was to enter a state.
     pub fn moves_to(&self, state: QpState) -> usize {
-        let to = |detail| matches!(detail, Detail::Modify { attr, .. } if attr.qp_state == state);
-        self.fabric.record().iter().filter(|call| to(call.detail)).count()
+        self.moves(state).len()
     }
 }
 

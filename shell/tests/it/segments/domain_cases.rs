@@ -86,15 +86,38 @@ fn f2_a_segment_beyond_all_keys_gets_regions_of_its_own_without_registering_in_v
 
 #[test]
 fn f2_a_device_that_reports_no_entries_is_an_error_that_says_so_and_nothing_wraps() {
-    let limits = Limits { entries: 0, ..Limits::default() };
-    let making = Making { fabric: on_device(SoftDevice::mlx5("mlx5_0").limits(limits)), ..Making::default() };
-    let scene = making.scene();
-    let base = scene.segment(M);
-    scene.scanner.shows(&[seen(base, M)]);
-    let SegmentErrorKind::NotBound { why, .. } = scene.refusal(base, 4096) else { panic!("another error") };
-    assert!(matches!(*why, NotBound::Bind(BindError::Cap { .. })), "{why:?}");
-    assert_eq!(scene.exported(), [], "nothing was registered first");
-    scene.assert_all_goes();
+    // The last is -1 to who reads it as C does.
+    for entries in [0, u32::MAX] {
+        let limits = Limits { entries, ..Limits::default() };
+        let making = Making { fabric: on_device(SoftDevice::mlx5("mlx5_0").limits(limits)), ..Making::default() };
+        let scene = making.scene();
+        let base = scene.segment(M);
+        scene.scanner.shows(&[seen(base, M)]);
+        let SegmentErrorKind::NotBound { why, .. } = scene.refusal(base, 4096) else { panic!("another error") };
+        assert!(matches!(*why, NotBound::Bind(BindError::Cap { .. })), "{why:?}");
+        assert_eq!(scene.exported(), [], "nothing was registered first");
+        scene.assert_all_goes();
+    }
+}
+
+#[test]
+fn f4_with_a_provider_that_sums_in_32_bits_both_offsets_are_reached_by_two_keys() {
+    for (old, keys, key_addr) in [(true, 2, M), (false, 1, 0x8000_0000)] {
+        let mut making = Making::default();
+        if old {
+            making.fabric = making.fabric.old_mlx5_provider();
+        }
+        let scene = making.scene();
+        let base = scene.segment(0x8020_0000);
+        scene.scanner.shows(&[seen(base, 0x8020_0000)]);
+        let views = [scene.view(base + 0x6600_0000, 4096), scene.view(base + 0x8000_0000, 4096)];
+        assert_eq!((scene.bound().len(), views[1].key_addr()), (keys, key_addr));
+        let mut peer = scene.peer();
+        views.iter().for_each(|view| peer.prove(&scene.cuda, view));
+        peer.leave();
+        drop(views);
+        scene.assert_all_goes();
+    }
 }
 
 #[test]

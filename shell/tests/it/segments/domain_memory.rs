@@ -247,6 +247,7 @@ fn why_no_key_serves_is_told_once_for_each_segment_with_nothing_held() {
         for turn in 0..3 {
             // Each is gone before the next, so each is registered anew.
             drop(scene.view(a + turn * 100 + 1, 10));
+            drop(scene.view(a + turn * 4096, 4096));
             drop(scene.view(b + turn * 100 + 1, 10));
         }
         *TOLD.1.lock().expect("whole") = None;
@@ -257,7 +258,7 @@ fn why_no_key_serves_is_told_once_for_each_segment_with_nothing_held() {
             "{told:?}"
         );
         assert!(told[1].contains(&format!("{b:#x}")), "{told:?}");
-        assert_eq!(scene.domain.statistics().fallbacks, 6);
+        assert_eq!(scene.domain.statistics().fallbacks, 9);
         drop(told);
         scene.assert_all_goes();
     });

@@ -292,6 +292,27 @@ fn hits_and_misses_beside_a_binding_that_takes_its_time() {
 }
 
 #[test]
+fn a_round_fits_a_small_stack() {
+    let scene = Scene::walking();
+    let base = scene.segment(M);
+    let small = std::thread::Builder::new().stack_size(1 << 20);
+    let scene = small
+        .spawn(move || {
+            // Unoptimised, too: binding, growth, a look-up, pruning.
+            drop(scene.view(base, M));
+            scene.cuda.map(base + M, M);
+            drop(scene.view(base + M, M));
+            scene.domain.prune().expect("a driver that answers");
+            scene
+        })
+        .expect("a thread")
+        .join()
+        .expect("no overflow");
+    assert_eq!(scene.live(), (2, 1));
+    scene.assert_all_goes();
+}
+
+#[test]
 fn allocators_and_readers_at_once_leave_nothing_and_read_nothing_wrong() {
     let scene = Scene::walking();
     let bases: Vec<_> = (0..4).map(|_| scene.segment(M)).collect();

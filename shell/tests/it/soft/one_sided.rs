@@ -117,7 +117,9 @@ fn steps_meet_every_order_of_landing() {
         let mut at = 0;
         loop {
             seen.insert(scene.other.read(0, 4));
-            let steps = fabric.steps();
+            let mut steps = fabric.steps();
+            // Without faults.
+            steps.retain(|step| !matches!(step.does, Does::Send(Some(_))));
             if steps.is_empty() {
                 break;
             }

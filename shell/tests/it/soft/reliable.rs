@@ -47,14 +47,16 @@ fn a_message_lost_or_spoilt_or_doubled_arrives_once_and_whole() {
 #[test]
 fn so_many_losses_as_there_are_retries_are_made_good_and_one_more_is_not() {
     for fabric in fabrics() {
-        for (losses, outcome) in [(3, OK), (4, WcStatus::RETRY_EXC_ERR)] {
-            let (one, other) = rc_pair(&env(&fabric, "soft0"), Patience { retry_cnt: 3, ..PATIENT });
-            other.post_receive(1, 0, 64);
-            (1..=losses).for_each(|nth| fabric.message_fault(nth, MessageFault::Drop));
-            one.post_send(2, 0, 64);
-            assert_eq!(statuses(&one.poll(1)), [(2, outcome)], "{losses}");
-            one.tear_down();
-            other.tear_down();
+        for retry_cnt in [0, 3, 7] {
+            for (losses, outcome) in [(retry_cnt, OK), (retry_cnt + 1, WcStatus::RETRY_EXC_ERR)] {
+                let (one, other) = rc_pair(&env(&fabric, "soft0"), Patience { retry_cnt, ..PATIENT });
+                other.post_receive(1, 0, 64);
+                (1..=u64::from(losses)).for_each(|nth| fabric.message_fault(nth, MessageFault::Drop));
+                one.post_send(2, 0, 64);
+                assert_eq!(statuses(&one.poll(1)), [(2, outcome)], "{losses} of {retry_cnt}");
+                one.tear_down();
+                other.tear_down();
+            }
         }
     }
 }

@@ -205,6 +205,21 @@ fn entry_points_are_missing_on_demand() {
     assert_eq!(env.close(context), 0);
 }
 
+#[test]
+fn a_fabric_that_is_not_told_otherwise_has_delivered_when_the_post_returns() {
+    let fabric = SoftFabric::new(SoftConfig::default()).expect("a free slot");
+    let (one, other) = pair(&env(&fabric, "soft0"));
+    one.write(0, &[5; 64]);
+    other.post_receive(1, 0, 64);
+    one.post_send(2, 0, 64);
+    assert_eq!(other.read(0, 64), [5; 64], "before anybody polls");
+    // One look at each queue.
+    let one_look = |end: &End| end.env.poll_once(end.cq).map(|wc| (wc.wr_id, wc.status));
+    assert_eq!((one_look(&other), one_look(&one)), (Some((1, OK)), Some((2, OK))));
+    one.tear_down();
+    other.tear_down();
+}
+
 /// Two threads, each with one end, under one fabric: what a provider's callers may do.
 #[test]
 fn ends_may_be_on_different_threads() {
