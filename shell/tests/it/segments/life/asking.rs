@@ -217,7 +217,8 @@ impl Machine {
     /// The pieces of an export, which may go to the end of a page that is not all allocated.
     fn pieces_up_to(&self, exported: AddressRange) -> Vec<Piece> {
         let blocks: Vec<_> = self.memory.blocks_in(exported.base(), exported.len_bytes()).collect();
-        let end = blocks.last().map_or(exported.base(), |block| block.end()).min(exported.base() + exported.len_bytes());
+        let end =
+            blocks.last().map_or(exported.base(), |block| block.end()).min(exported.base() + exported.len_bytes());
         let range = AddressRange::new(exported.base(), end - exported.base()).expect("shorter");
         self.memory.pieces(range).expect("it was exported")
     }

@@ -22,10 +22,10 @@ use super::scanner::{LifeScanner, Manner};
 use super::steps::{Fault, Setup};
 use super::table::{Region, Row, Window};
 use super::watch::Watch;
+use crate::drop_log;
 use crate::scene::{ALL, End, content, finish, memory as host_memory, transfers_config, view};
 use crate::segments::domain_scene::M;
 use crate::world::World;
-use crate::drop_log;
 
 /// How often what came to pass in a life.
 pub type Tally = BTreeMap<&'static str, u64>;
@@ -176,7 +176,8 @@ impl Machine {
     pub fn prove(&mut self, held: &Held) {
         let (base, len) = (held.view.addr(), held.view.len_bytes());
         let mut spots = BTreeSet::from([0, len.saturating_sub(100)]);
-        let stale = |piece: &Piece| !self.memory.blocks.values().any(|block| Rc::ptr_eq(&block.physical, &piece.physical));
+        let stale =
+            |piece: &Piece| !self.memory.blocks.values().any(|block| Rc::ptr_eq(&block.physical, &piece.physical));
         if held.pieces.iter().any(stale) {
             self.came("a view sees memory that is mapped no more");
         }

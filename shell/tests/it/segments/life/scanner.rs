@@ -20,6 +20,8 @@ pub enum Manner {
     Boasts,
     /// It does not show its first segment.
     Hides,
+    /// A snapshot is that of before the latest change.
+    Late,
     /// It shows its last segment once more, without its first unit.
     ShowsTwice,
 }
@@ -34,6 +36,7 @@ impl Manner {
 struct State {
     /// None while the driver is asked.
     snapshot: Option<Vec<ScannedSegment>>,
+    former: Option<Vec<ScannedSegment>>,
     manner: Manner,
     scans: Vec<SegmentScan>,
     asked: u64,
@@ -46,12 +49,13 @@ pub struct LifeScanner {
 
 impl LifeScanner {
     pub fn new(driver: CudaDriver) -> Arc<Self> {
-        let state = State { snapshot: None, manner: Manner::Well, scans: Vec::new(), asked: 0 };
+        let state = State { snapshot: None, former: None, manner: Manner::Well, scans: Vec::new(), asked: 0 };
         Arc::new(Self { driver: DriverScanner::new(driver), state: Mutex::new(state) })
     }
 
     pub fn snapshot(&self, segments: Option<Vec<ScannedSegment>>) {
-        self.state.lock().expect("whole").snapshot = segments;
+        let mut state = self.state.lock().expect("whole");
+        state.former = std::mem::replace(&mut state.snapshot, segments);
     }
 
     pub fn be(&self, manner: Manner) {
@@ -73,7 +77,8 @@ impl Scanner for LifeScanner {
         let (snapshot, manner) = {
             let mut state = self.state.lock().expect("whole");
             state.asked += 1;
-            (state.snapshot.clone(), state.manner)
+            let late = state.manner == Manner::Late && state.snapshot.is_some() && state.former.is_some();
+            (if late { state.former.clone() } else { state.snapshot.clone() }, state.manner)
         };
         match manner {
             Manner::Fails => return Err(ScanError::new("told so")),

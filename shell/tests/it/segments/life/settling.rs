@@ -12,6 +12,16 @@ use super::machine::Machine;
 use super::scanner::Manner;
 use super::table::{Expected, Region, Row, Window, compare};
 
+/// A row that is to be served.
+#[derive(Clone)]
+struct Awaited {
+    row: Row,
+    /// What it was before it grew.
+    before: Option<Row>,
+    /// Whether keys are bound for it.
+    is_new: bool,
+}
+
 impl Machine {
     /// Brings the expected table to what scans showed; what was exported meanwhile.
     pub fn after_scans(&mut self, scans: &[SegmentScan], binds: bool, troubled: bool) -> Vec<AddressRange> {
@@ -22,33 +32,14 @@ impl Machine {
                 fresh.push(Rc::new(Region { range: *range, pieces, lkey: None }));
             }
         }
-        let mut rows: Vec<(Row, Option<Row>)> = self.rows.drain(..).map(|row| (row, None)).collect();
-        let mut changed = Vec::new();
+        let mut rows: Vec<Awaited> =
+            self.rows.drain(..).map(|row| Awaited { row, before: None, is_new: false }).collect();
         for scan in scans {
-            let before: Vec<_> = rows.iter().map(|(row, _)| row.clone()).collect();
-            let mut expected = Vec::new();
-            for one in compare(&before, scan, &self.served, &self.memory, binds) {
-                expected.push(match one {
-                    Expected::Same(row) => {
-                        let before = rows.iter().find(|(old, _)| old.range == row.range && old.ordinal == row.ordinal);
-                        let before = before.and_then(|(_, before)| before.clone());
-                        (row, before)
-                    }
-                    Expected::Fresh(range, ordinal) => {
-                        changed.push(range);
-                        (self.row(range, ordinal, Vec::new()), None)
-                    }
-                    Expected::Grown(old, to) => {
-                        changed.push(to);
-                        (self.row(to, old.ordinal, old.windows.clone()), Some(old))
-                    }
-                });
-            }
-            rows = expected;
+            rows = self.await_rows(&rows, scan, binds);
         }
-        for (row, before) in rows {
-            let is_new = changed.contains(&row.range);
-            if !is_new && !(troubled && !scans.is_empty() && row.holds(&self.memory, row.range)) {
+        for Awaited { row, before, is_new } in rows {
+            let may_have_changed = troubled && !scans.is_empty() && row.holds(&self.memory, row.range);
+            if !is_new && !may_have_changed {
                 self.rows.push(row);
                 continue;
             }
@@ -73,6 +64,25 @@ impl Machine {
         exports
     }
 
+    /// What is to come of a scan.
+    fn await_rows(&self, rows: &[Awaited], scan: &SegmentScan, binds: bool) -> Vec<Awaited> {
+        let served: Vec<_> = rows.iter().map(|awaited| awaited.row.clone()).collect();
+        let expected = compare(&served, scan, &self.served, &self.memory, binds).into_iter().map(|one| match one {
+            Expected::Same(row) => {
+                let is_it = |awaited: &&Awaited| (awaited.row.range, awaited.row.ordinal) == (row.range, row.ordinal);
+                rows.iter().find(is_it).expect("one of them").clone()
+            }
+            Expected::Fresh(range, ordinal) => {
+                Awaited { row: self.row(range, ordinal, Vec::new()), before: None, is_new: true }
+            }
+            Expected::Grown(old, to) => {
+                let row = self.row(to, old.ordinal, old.windows.clone());
+                Awaited { row, before: Some(old), is_new: true }
+            }
+        });
+        expected.collect()
+    }
+
     fn row(&self, range: AddressRange, ordinal: u32, windows: Vec<Rc<Window>>) -> Row {
         Row { range, ordinal, identity: self.memory.identity(range).unwrap_or_default(), windows }
     }
@@ -90,7 +100,8 @@ impl Machine {
         self.be_well();
         drop(self.scanner.take());
         let seen = seen.expect("it does not panic")?;
-        let is_region = |lkey| self.fallbacks.iter().any(|region| region.upgrade().is_some_and(|r| r.lkey == Some(lkey)));
+        let is_region =
+            |lkey| self.fallbacks.iter().any(|region| region.upgrade().is_some_and(|r| r.lkey == Some(lkey)));
         if self.domain.statistics().fallbacks != fallbacks || is_region(seen[0].0) {
             return None;
         }

@@ -57,36 +57,83 @@ pub enum Fault {
 #[derive(Clone, Copy, Debug)]
 pub enum Step {
     /// Maps memory somewhere.
-    Map { reservation: u8, unit: u8, units: u8 },
+    Map {
+        reservation: u8,
+        unit: u8,
+        units: u8,
+    },
     /// Maps memory behind the last mapping.
-    Grow { reservation: u8, units: u8 },
+    Grow {
+        reservation: u8,
+        units: u8,
+    },
     /// Unmaps the last mapping.
-    Shrink { reservation: u8 },
+    Shrink {
+        reservation: u8,
+    },
     /// Unmaps any mapping.
-    Hole { pick: u16 },
+    Hole {
+        pick: u16,
+    },
     /// Unmaps all.
-    FreeAll { reservation: u8 },
+    FreeAll {
+        reservation: u8,
+    },
     /// Maps other memory in the place of a mapping, cut in two where told so.
-    Swap { pick: u16, cut: bool },
+    Swap {
+        pick: u16,
+        cut: bool,
+    },
     /// Allocates memory that is no segment's.
-    Allocate { kind: u8, ordinal: u8, kib: u16 },
+    Allocate {
+        kind: u8,
+        ordinal: u8,
+        kib: u16,
+    },
     /// Frees some.
-    Free { pick: u16 },
+    Free {
+        pick: u16,
+    },
     /// Has the application write some.
-    Write { place: Place },
+    Write {
+        place: Place,
+    },
     /// Asks for a view, by parts where told so, and keeps it where told so.
-    Ask { place: Place, parts: bool, keep: bool, manner: Manner, fault: Option<Fault> },
+    Ask {
+        place: Place,
+        parts: bool,
+        keep: bool,
+        manner: Manner,
+        fault: Option<Fault>,
+    },
     /// Asks for a whole segment.
-    AskWhole { pick: u16, parts: bool, keep: bool },
+    AskWhole {
+        pick: u16,
+        parts: bool,
+        keep: bool,
+    },
     /// Says that memory was freed.
-    Invalidate { place: Place },
-    Prune { manner: Manner, fault: Option<Fault> },
+    Invalidate {
+        place: Place,
+    },
+    Prune {
+        manner: Manner,
+        fault: Option<Fault>,
+    },
     /// Has a peer read and write by a view.
-    Prove { pick: u16 },
-    Drop { pick: u16 },
-    Clone { pick: u16 },
+    Prove {
+        pick: u16,
+    },
+    Drop {
+        pick: u16,
+    },
+    Clone {
+        pick: u16,
+    },
     /// The scanner is a snapshot from now on, or a walk.
-    Scanner { snapshot: bool },
+    Scanner {
+        snapshot: bool,
+    },
 }
 
 pub fn setups() -> impl Strategy<Value = Setup> {
@@ -130,6 +177,7 @@ fn manners() -> impl Strategy<Value = Manner> {
         1 => Just(Manner::Panics),
         1 => Just(Manner::Boasts),
         1 => Just(Manner::Hides),
+        1 => Just(Manner::Late),
         1 => Just(Manner::ShowsTwice),
     ]
 }

@@ -251,6 +251,6 @@ pub fn live(manner: Manner, times: u64) {
     drop((domain, pd));
     world.assert_clean();
     let mapped = cuda.used_bytes(0);
-    assert!(mapped >= STAY * M && mapped <= (STAY + COME) * M, "{mapped}");
+    assert!((STAY * M..=(STAY + COME) * M).contains(&mapped), "{mapped}");
     assert_eq!(cuda.retained_and_released(0).0, cuda.retained_and_released(0).1);
 }
