@@ -9,14 +9,19 @@ use super::steps::Fault;
 /// A fault as the stand-ins are told of it.
 pub enum Planned {
     Fabric(&'static str, Answer, u64),
+    /// The n-th dma-buf is none that the device supports, and a plain region of GPU memory neither.
+    NoDmaBuf(u64),
     Cuda(&'static str, CuResult, u64, bool),
     Binding(BindingFault),
 }
+
+const UNSUPPORTED: Answer = Answer::null(libc::EOPNOTSUPP);
 
 /// Calls of the library, and how they fail.
 const CALLS: &[(&str, Answer)] = &[
     ("ibv_reg_dmabuf_mr", Answer::null(libc::ENOMEM)),
     ("ibv_reg_dmabuf_mr", Answer::null(libc::EINVAL)),
+    ("ibv_reg_dmabuf_mr", UNSUPPORTED),
     ("mlx5dv_create_mkey", Answer::null(libc::ENOMEM)),
     ("mlx5dv_create_mkey", Answer::null(libc::EREMOTEIO)),
     ("mlx5dv_create_qp", Answer::null(libc::ENOMEM)),
@@ -58,7 +63,10 @@ pub fn of(fault: Fault, patient: bool) -> Planned {
     match fault {
         Fault::Fabric { which, nth } => {
             let (symbol, answer) = CALLS[usize::from(which) % CALLS.len()];
-            Planned::Fabric(symbol, answer, nth.into())
+            match answer == UNSUPPORTED {
+                true => Planned::NoDmaBuf(nth.into()),
+                false => Planned::Fabric(symbol, answer, nth.into()),
+            }
         }
         Fault::Cuda { which, answer, nth, for_good } => {
             let symbol = DRIVER[usize::from(which) % DRIVER.len()];

@@ -14,7 +14,7 @@ use bareverbs_shell::objects::ProtectionDomain;
 use bareverbs_shell::one_sided::connect_pair;
 use bareverbs_shell::segments::{BinderConfig, IdentityPolicy, SegmentDomain, SegmentDomainConfig};
 use bareverbs_shell::soft::cuda::{CudaConfig, SoftCuda, SoftGpu};
-use bareverbs_shell::soft::{LiveCounts, Mode, Record, SoftConfig, SoftDevice, SoftFabric};
+use bareverbs_shell::soft::{Answer, LiveCounts, Mode, Record, SoftConfig, SoftDevice, SoftFabric};
 
 use super::faults::{self, Planned};
 use super::memory::{self, Memory, Piece};
@@ -132,6 +132,10 @@ impl Machine {
         match fault.map(|fault| faults::of(fault, patient)) {
             None => {}
             Some(Planned::Fabric(symbol, answer, nth)) => self.soft.fail(symbol, nth, answer),
+            Some(Planned::NoDmaBuf(nth)) => {
+                self.soft.fail("ibv_reg_dmabuf_mr", nth, Answer::null(libc::EOPNOTSUPP));
+                self.soft.fail_from("ibv_reg_mr", 1, Answer::null(libc::EFAULT));
+            }
             Some(Planned::Cuda(symbol, answer, nth, true)) => self.memory.cuda.fail_from(symbol, nth, answer),
             Some(Planned::Cuda(symbol, answer, nth, false)) => self.memory.cuda.fail(symbol, nth, answer),
             Some(Planned::Binding(fault)) if !self.binding_fault => {

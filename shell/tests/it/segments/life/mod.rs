@@ -48,7 +48,7 @@ fn whatever_an_allocator_does_no_view_sees_bytes_that_are_not_its_own_and_nothin
     own_process::run(name, &[], || {
         let long = std::env::var_os("BAREVERBS_LONG").is_some();
         let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
-        let cases = cases.unwrap_or(if long { 10_000 } else { 200 });
+        let cases = cases.unwrap_or(if long { 10_000 } else { 300 });
         let config =
             ProptestConfig { cases, failure_persistence: None, max_shrink_iters: 2000, ..ProptestConfig::default() };
         let lives = (steps::setups(), steps::steps());
