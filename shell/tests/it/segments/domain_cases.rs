@@ -339,8 +339,6 @@ fn f7_an_ordinal_that_is_not_served_gets_a_region_over_both_mappings_and_an_erro
 fn e5_unsupported_is_told_from_a_wrong_argument_and_the_plain_range_is_tried_once() {
     for (errno, unsupported) in [(95, true), (93, true), (524, true), (22, false)] {
         let scene = Making { provider: false, ..Making::default() }.scene();
-        // Pinned memory has an address of this process, so a plain region is one; but it is the host's. So the plain call is
-        // answered by plan.
         let base = scene.segment(M);
         scene.soft.fail("ibv_reg_dmabuf_mr", 1, Answer::null(errno));
         scene.soft.fail("ibv_reg_mr", 1, Answer::null(14));
@@ -359,6 +357,12 @@ fn e5_unsupported_is_told_from_a_wrong_argument_and_the_plain_range_is_tried_onc
             assert_eq!(error.errno(), Some(Errno(22)), "{error}");
         }
         assert!(matches!(error.kind, SegmentErrorKind::Region { why: NoKey::NoProvider { .. }, .. }), "{error}");
+        // Where a peer-memory driver takes the plain range, keys see it at its own address.
+        if unsupported {
+            scene.soft.fail("ibv_reg_dmabuf_mr", 1, Answer::null(errno));
+            let view = scene.view(base + 0x1234, 100);
+            assert_eq!((view.addr(), view.key_addr(), view.len_bytes()), (base + 0x1234, base + 0x1234, 100));
+        }
         scene.assert_all_goes();
     }
 }
