@@ -15,3 +15,4 @@ mod domain_scanners;
 mod domain_scene;
 mod domain_threads;
 mod domain_worked;
+mod life;
