@@ -27,14 +27,18 @@ pub struct SoftFabric(Arc<Control>);
 
 #[derive(Debug)]
 struct Control {
-    slot: u32,
+    // Field order is drop order: the slot last, for a table still held would keep what is in it.
     symbols: Arc<Symbols>,
     mlx5_symbols: Arc<Mlx5Symbols>,
+    slot: Slot,
 }
 
-impl Drop for Control {
+#[derive(Debug)]
+struct Slot(u32);
+
+impl Drop for Slot {
     fn drop(&mut self) {
-        worlds::abandon(self.slot);
+        worlds::abandon(self.0);
     }
 }
 
@@ -52,7 +56,7 @@ impl SoftFabric {
         })?;
         let mlx5_symbols = Arc::new(table::mlx5_symbols(Arc::clone(&library), config.old_mlx5));
         let symbols = Arc::new(table::symbols(slot, library, &config.missing));
-        Ok(Self(Arc::new(Control { slot, symbols, mlx5_symbols })))
+        Ok(Self(Arc::new(Control { symbols, mlx5_symbols, slot: Slot(slot) })))
     }
 
     /// The table of entry points.
@@ -68,7 +72,7 @@ impl SoftFabric {
 
     /// Runs on the state; the fabric is there as long as this handle is.
     fn with<R>(&self, action: impl FnOnce(&mut State) -> R) -> R {
-        worlds::with(self.0.slot, action).expect("a fabric lives as long as its control handle")
+        worlds::with(self.0.slot.0, action).expect("a fabric lives as long as its control handle")
     }
 
     /// The calls recorded, oldest first.

@@ -15,6 +15,15 @@ pub(super) fn page_bytes() -> u64 {
     u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
 }
 
+/// Whether all of these bytes are of pages that this process has.
+pub(super) fn is_mapped(address: usize, length_bytes: usize) -> bool {
+    let start_bytes = address % page_bytes() as usize;
+    let Some(whole_bytes) = length_bytes.checked_add(start_bytes) else { return false };
+    let first = std::ptr::with_exposed_provenance_mut(address - start_bytes);
+    // SAFETY: starts no writing back and touches no byte; of pages that are not there it says so.
+    unsafe { libc::msync(first, whole_bytes, libc::MS_ASYNC) == 0 }
+}
+
 /// What a mapping may be used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Use {

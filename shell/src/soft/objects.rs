@@ -17,7 +17,7 @@ use crate::soft::dma_buf::Attached;
 use crate::soft::entry;
 use crate::soft::handles::{self, Kind, Place};
 use crate::soft::indirect_keys::BINDABLE;
-use crate::soft::mapping::page_bytes;
+use crate::soft::mapping::{is_mapped, page_bytes};
 use crate::soft::regions::{Region, check_access};
 use crate::soft::signal::Signal;
 use crate::soft::state::{ContextState, DeviceState, DomainState, State};
@@ -152,7 +152,11 @@ impl State {
             return Err(device.profile.unsupported());
         }
         check_access(asked.access)?;
-        if device.regions >= device.limits.regions { Err(libc::ENOMEM) } else { Ok(()) }
+        if device.regions >= device.limits.regions {
+            return Err(libc::ENOMEM);
+        }
+        // A GPU's memory, say, which a plain registration does not reach.
+        if is_mapped(asked.address, asked.length_bytes) { Ok(()) } else { Err(libc::EFAULT) }
     }
 
     /// Checks a registration of a dma-buf before its memory is attached; `asked.address` is the offset in it.

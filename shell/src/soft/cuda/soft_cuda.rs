@@ -22,13 +22,17 @@ pub struct SoftCuda(Arc<Control>);
 
 #[derive(Debug)]
 struct Control {
-    slot: u32,
+    // Field order is drop order: the slot last, for a table still held would keep what is in it.
     symbols: Arc<CudaSymbols>,
+    slot: Slot,
 }
 
-impl Drop for Control {
+#[derive(Debug)]
+struct Slot(u32);
+
+impl Drop for Slot {
     fn drop(&mut self) {
-        state::abandon(self.slot);
+        state::abandon(self.0);
     }
 }
 
@@ -41,7 +45,7 @@ impl SoftCuda {
         let library: Arc<str> = "CUDA in software".into();
         let slot = state::claim(&config, &library)?;
         let symbols = Arc::new(slots::symbols(slot, library, &config.missing));
-        Ok(Self(Arc::new(Control { slot, symbols })))
+        Ok(Self(Arc::new(Control { symbols, slot: Slot(slot) })))
     }
 
     /// The table of entry points.
@@ -50,7 +54,7 @@ impl SoftCuda {
     }
 
     fn with<R>(&self, action: impl FnOnce(&mut CudaState) -> R) -> R {
-        state::with(self.0.slot, action).expect("a stand-in lives as long as its control handle")
+        state::with(self.0.slot.0, action).expect("a stand-in lives as long as its control handle")
     }
 
     /// Allocates plain memory in a device's primary context, which the application holds from then on.

@@ -2,6 +2,7 @@
 
 use bareverbs_core::segments::{Covers, EntryCap, Ordinal};
 use bareverbs_shell::errno::Errno;
+use bareverbs_shell::memory::pages::Pages;
 use bareverbs_shell::segments::{
     BindError, BinderConfig, IdentityPolicy, NoKey, NotBound, ScanError, SegmentErrorKind, SegmentScan,
 };
@@ -357,7 +358,10 @@ fn e5_unsupported_is_told_from_a_wrong_argument_and_the_plain_range_is_tried_onc
             assert_eq!(error.errno(), Some(Errno(22)), "{error}");
         }
         assert!(matches!(error.kind, SegmentErrorKind::Region { why: NoKey::NoProvider { .. }, .. }), "{error}");
-        // Where a peer-memory driver takes the plain range, keys see it at its own address.
+        // Where the plain range is taken, keys see it at its own address: here since the process has pages there, too.
+        let pages = Pages::new(M as usize).expect("memory");
+        let base = pages.start().addr().get() as u64;
+        scene.cuda.allocate_at(0, base, M);
         if unsupported {
             scene.soft.fail("ibv_reg_dmabuf_mr", 1, Answer::null(errno));
             let view = scene.view(base + 0x1234, 100);

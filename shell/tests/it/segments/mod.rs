@@ -16,3 +16,4 @@ mod domain_scene;
 mod domain_threads;
 mod domain_worked;
 mod life;
+mod plain_device_memory;

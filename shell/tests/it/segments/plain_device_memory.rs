@@ -1,0 +1,23 @@
+//! Device memory where nothing reaches it but dma-bufs.
+
+use bareverbs_shell::errno::Errno;
+use bareverbs_shell::segments::SegmentErrorKind;
+use bareverbs_shell::soft::Answer;
+
+use super::domain_scene::{M, Making, Scene};
+
+#[test]
+fn a_gpus_addresses_are_none_of_the_process_so_a_plain_region_over_them_is_refused_and_not_written_through() {
+    for provider in [false, true] {
+        let scene: Scene = Making { provider, ..Making::default() }.scene();
+        let base = scene.segment(2 * M);
+        scene.scanner.shows(&[super::domain_scene::seen(base, 2 * M)]);
+        scene.soft.fail_from("ibv_reg_dmabuf_mr", 1, Answer::null(libc::EOPNOTSUPP));
+        let error = scene.register(base + 4096, 4096).expect_err("no device reaches it");
+        assert_eq!(error.errno(), Some(Errno(libc::EFAULT)), "{error}");
+        let is_known = matches!(error.kind, SegmentErrorKind::Region { .. } | SegmentErrorKind::NotBound { .. });
+        assert!(is_known, "{error}");
+        assert_eq!((scene.calls("ibv_reg_mr"), scene.live()), (1, (0, 0)));
+        scene.assert_all_goes();
+    }
+}
