@@ -246,6 +246,31 @@ fn told_of(end: &End) -> Vec<EventType> {
 }
 
 pub fn a_send_queue_that_is_drained_is_told_once_its_sends_have_completed(env: &Env) {
+    let (one, other) = pair(env);
+    do_not_block(async_fd(one.context));
+    for id in 0..16 {
+        one.post_send(id, 0, 4096);
+    }
+    begin_to_drain(&one, 1);
+    let deadline = std::time::Instant::now() + Duration::from_secs(10);
+    let mut told = told_of(&one);
+    while told.is_empty() {
+        assert!(std::time::Instant::now() < deadline, "it never says so");
+        std::thread::yield_now();
+        told = told_of(&one);
+        if env.strict {
+            // An adversary moves in polls; so the other end's queue is polled, where nothing comes.
+            let _ = env.poll_once(other.cq);
+        }
+    }
+    let completed: Vec<_> = std::iter::from_fn(|| env.poll_once(one.cq)).collect();
+    assert!(env.drain(one.cq).is_empty(), "{} completed before it was told, and others after", completed.len());
+    assert_eq!((told, told_of(&one)), (vec![EventType::SQ_DRAINED], vec![]), "it is told once");
+    one.tear_down();
+    other.tear_down();
+}
+
+pub fn a_send_that_is_being_tried_is_finished_before_its_queue_is_drained(env: &Env) {
     let (one, other) = rc_pair(env, PATIENT);
     do_not_block(async_fd(one.context));
     one.post_send(1, 0, 64);
@@ -253,20 +278,24 @@ pub fn a_send_queue_that_is_drained_is_told_once_its_sends_have_completed(env: &
     begin_to_drain(&one, 1);
     one.post_send(2, 0, 64);
     assert!(env.drain(one.cq).is_empty());
-    assert_eq!(told_of(&one), [], "what was begun is not done");
+    let goes_on = Difference::TriedWhileDraining.by_side(env, true, false);
+    assert_eq!(told_of(&one), if goes_on { vec![] } else { vec![EventType::SQ_DRAINED] });
     other.post_receive(3, 0, 64);
     other.post_receive(4, 0, 64);
-    assert_eq!(statuses(&one.poll(1)), [(1, OK)]);
-    assert_eq!(env.wait_for(one.context, EventType::SQ_DRAINED), one.qp.addr());
-    assert!(env.drain(one.cq).is_empty(), "what was posted later is held");
+    if goes_on {
+        assert_eq!(statuses(&one.poll(1)), [(1, OK)]);
+        assert_eq!(env.wait_for(one.context, EventType::SQ_DRAINED), one.qp.addr());
+        assert_eq!(statuses(&other.poll(1)), [(3, OK)]);
+    }
+    assert!(env.drain(one.cq).is_empty(), "the rest is held");
     assert_eq!(told_of(&one), [], "it is told once");
-    assert_eq!(statuses(&other.poll(1)), [(3, OK)]);
     one.tear_down();
     other.tear_down();
 }
 
 pub fn an_idle_send_queue_is_drained_at_once(env: &Env) {
-    for (notify, told) in [(1, vec![EventType::SQ_DRAINED]), (0, vec![])] {
+    let unasked = Difference::DrainedUnasked.by_side(env, vec![], vec![EventType::SQ_DRAINED]);
+    for (notify, told) in [(1, vec![EventType::SQ_DRAINED]), (0, unasked)] {
         let (one, other) = pair(env);
         do_not_block(async_fd(one.context));
         begin_to_drain(&one, notify);

@@ -163,6 +163,7 @@ cases! {
         a_channel_of_another_context_is_refused
         a_queue_that_overflows_is_told_as_an_event
         a_send_queue_that_is_drained_is_told_once_its_sends_have_completed
+        a_send_that_is_being_tried_is_finished_before_its_queue_is_drained
         an_idle_send_queue_is_drained_at_once
         no_asynchronous_event_is_eagain
     }
