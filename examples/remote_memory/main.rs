@@ -11,8 +11,8 @@
 //! 1. Each end makes a reliable queue pair, and they meet over TCP (`bareverbs_shell::exchange`).
 //! 2. The owner registers memory and publishes a view of it. What the visitor needs of it, address, size, key and device, goes
 //!    over the same connection: 92 bytes (`owner.rs`).
-//! 3. The visitor registers memory of its own, and operates on the owner's (`visitor.rs`). After each step it says a word over the
-//!    TCP connection: the owner waits as long as words come, and no longer.
+//! 3. The visitor registers memory of its own, and operates on the owner's (`visitor.rs`). After each step it says a word over
+//!    the TCP connection: the owner waits as long as words come, and no longer.
 //! 4. Its last write has immediate data, which tell the owner that it is done; so does its last word.
 //! 5. The owner verifies what is in its memory now, and withdraws the view. Both say a last word, and go.
 

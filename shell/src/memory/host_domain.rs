@@ -224,8 +224,8 @@ impl HostDomain {
             .map_err(|_| self.refused(RegionRefused::Empty))?;
         let guard = Arc::new(RegisteredRegion { region, device: self.device, access: self.access });
         // SAFETY: 1: the guard is the region with these keys, which was registered at its own addresses. 2: it holds the
-        // memory's owner, as above. 3: it tells the region's own domain, that domain's device, and the access that the region was
-        // registered with.
+        // memory's owner, as above. 3: it tells the region's own domain, that domain's device, and the access that the region
+        // was registered with.
         Ok(unsafe { View::new(keyed, guard) })
     }
 

@@ -6,8 +6,8 @@
 //! ([`RegisteredMemory::new`]) or by posting it inline ([`InlineBytes::new`]), and only while that promise is known to
 //! hold: a [`Span`] borrows what it was made from.
 //!
-//! To a program, a device's copies are no memory accesses of its threads; these are. Two fabrics may be given the same bytes, each
-//! by safe code that cannot know of the other, and operate on them at once. So **of all fabrics of the process, one thread at
+//! To a program, a device's copies are no memory accesses of its threads; these are. Two fabrics may be given the same bytes,
+//! each by safe code that cannot know of the other, and operate on them at once. So **of all fabrics of the process, one thread at
 //! a time is at registered bytes** ([`COPYING`]): such copies come one after the other, in some order, and are no data race.
 #![allow(unsafe_code)]
 
@@ -21,8 +21,8 @@ use bareverbs_core::verbs::Sge;
 
 use crate::soft::rng::Rng;
 
-/// Held while registered bytes are touched. Not one lock for each region: the same bytes may be registered at two places, and mapped
-/// at two addresses. Nothing is called meanwhile, so it is always the last lock.
+/// Held while registered bytes are touched. Not one lock for each region: the same bytes may be registered at two places, and
+/// mapped at two addresses. Nothing is called meanwhile, so it is always the last lock.
 static COPYING: Mutex<()> = Mutex::new(());
 
 #[inline]
