@@ -96,6 +96,8 @@ enum CarrierChoice {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum RelaxChoice {
     /// Polls again at once, as rdma-core's tools do.
+    Busy,
+    /// Tells the processor that this is a spin, then polls again.
     Spin,
     /// Gives the processor away.
     Yield,
@@ -338,6 +340,7 @@ impl Options {
     /// How to wait for what is to come next.
     fn wait(&self) -> Wait<'static> {
         Wait::at_most(self.patience()).relax(match self.relax {
+            RelaxChoice::Busy => Relax::Busy,
             RelaxChoice::Spin => Relax::Spin,
             RelaxChoice::Yield => Relax::Yield,
             RelaxChoice::SpinThenYield => Relax::SpinThenYield(64),

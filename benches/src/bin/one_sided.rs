@@ -52,7 +52,7 @@ fn registered(end: &End, bytes: usize) -> Outcome<View> {
 fn perform(end: &mut End, local: &View, remote: &RemoteView, reads: bool) -> Outcome<()> {
     let operation = if reads { end.read(local, remote)? } else { end.write(local, remote)? };
     let mut outcome = None;
-    end.wait_for_all(&Wait::at_most(Duration::from_secs(60)).relax(Relax::Spin), |event| {
+    end.wait_for_all(&Wait::at_most(Duration::from_secs(60)).relax(Relax::Busy), |event| {
         if let Event::Ended(ended) = event
             && ended.operation == operation
         {

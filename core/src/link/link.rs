@@ -184,6 +184,13 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Link<C, SEND, RECV> {
         }
     }
 
+    /// Whether [`grant_credits`](Self::grant_credits) would post a credit message, if there is a place for it; never without
+    /// credits.
+    #[inline]
+    pub const fn grant_is_due(&mut self) -> bool {
+        self.send.credits_mut().due(self.recv.expected(), self.recv.frames().in_flight()).is_some()
+    }
+
     /// Whether the other end has no more than half of its window left, as far as it was told; never without credits. Then what
     /// is due should go out at once, and can otherwise wait for what this end has to send first.
     #[inline]

@@ -76,8 +76,8 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
         }
         if events == 0 {
             self.check_whole()?;
-        } else {
-            self.grant_may_be_due |= self.link.credit_mode() == CreditMode::On;
+        } else if self.link.grant_is_due() {
+            self.grant_may_be_due = true;
             if self.link.peer_is_short_of_credit() && refused.is_none() {
                 self.grant_credits()?;
             }
