@@ -18,7 +18,8 @@
 //!   device. Of their builders only those for a list of regions are there.
 //! - A handle that was destroyed is known as such: a second destruction, or a use, is answered with EINVAL and noted
 //!   ([`SoftFabric::misuse`]).
-//! - Many fabrics live beside each other, so that tests run in parallel.
+//! - Many fabrics live beside each other, so that tests run in parallel. Of all of them, one thread at a time is at registered
+//!   bytes: two may have registered the same.
 //!
 //! # Where it differs from soft-RoCE, on purpose
 //!

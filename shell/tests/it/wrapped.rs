@@ -59,6 +59,7 @@ pub struct Posted {
     /// The immediate's four bytes, as they lie in memory.
     pub immediate: [u8; 4],
     pub inline: bool,
+    pub signalled: bool,
 }
 
 thread_local! {
@@ -369,7 +370,8 @@ unsafe extern "C" fn post_send(pair: *mut Qp, chain: *mut SendWr, bad: *mut *mut
         // SAFETY: four plain bytes of the request.
         let immediate = unsafe { (&raw const request.imm_data).cast::<[u8; 4]>().read() };
         let inline = request.send_flags.contains(SendFlags::INLINE);
-        SENDS.with_borrow_mut(|sends| sends.push(Posted { wr_id: request.wr_id, immediate, inline }));
+        let signalled = request.send_flags.contains(SendFlags::SIGNALED);
+        SENDS.with_borrow_mut(|sends| sends.push(Posted { wr_id: request.wr_id, immediate, inline, signalled }));
         next = request.next;
     }
     let post = OPERATIONS.get().post_send.expect("the provider's own");
