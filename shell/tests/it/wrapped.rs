@@ -77,6 +77,7 @@ thread_local! {
     static MADE_UP: Cell<u32> = const { Cell::new(0) };
     static LAST_QUEUE: Cell<*mut Cq> = const { Cell::new(std::ptr::null_mut()) };
     static ON_QUEUE: RefCell<Option<Box<dyn Fn()>>> = const { RefCell::new(None) };
+    static ON_ARMING: RefCell<Option<Box<dyn Fn()>>> = const { RefCell::new(None) };
     static LAST_PAIR: Cell<*mut Qp> = const { Cell::new(std::ptr::null_mut()) };
     static POLLS: RefCell<VecDeque<Vec<Wc>>> = const { RefCell::new(VecDeque::new()) };
 }
@@ -90,7 +91,7 @@ pub fn wrap(real: Arc<Symbols>, spoiled: Option<Spoiled>) -> Arc<Symbols> {
         create_qp,
         reg_mr,
         query_qp: real.table().query_qp.map(|_| query_qp as _),
-        get_async_event: Some(get_async_event),
+        get_async_event: real.table().get_async_event.map(|_| get_async_event as _),
         ack_async_event: Some(ack_async_event),
         get_cq_event: Some(get_cq_event),
         ack_cq_events: Some(ack_cq_events),
@@ -152,6 +153,11 @@ pub fn on_making_a_queue(then: Option<Box<dyn Fn()>>) {
     ON_QUEUE.set(then);
 }
 
+/// What happens between a call that arms a completion queue and the arming.
+pub fn on_arming(then: Option<Box<dyn Fn()>>) {
+    ON_ARMING.set(then);
+}
+
 /// The next poll answers with these entries and asks nobody.
 pub fn script_poll(entries: Vec<Wc>) {
     POLLS.with_borrow_mut(|polls| polls.push_back(entries));
@@ -199,7 +205,7 @@ unsafe extern "C" fn open_device(device: *mut Device) -> *mut Context {
         poll_cq: (!is_spoiled(Spoiled::NoPollCq)).then_some(poll_cq),
         post_send: (!is_spoiled(Spoiled::NoPostSend)).then_some(post_send),
         post_recv: (!is_spoiled(Spoiled::NoPostRecv)).then_some(post_recv),
-        req_notify_cq: ops.req_notify_cq.filter(|_| !is_spoiled(Spoiled::NoReqNotifyCq)),
+        req_notify_cq: ops.req_notify_cq.filter(|_| !is_spoiled(Spoiled::NoReqNotifyCq)).map(|_| req_notify_cq as _),
         ..*ops
     };
     context
@@ -348,6 +354,13 @@ unsafe extern "C" fn ack_cq_events(queue: *mut Cq, count: c_uint) {
         }
         scripted => TO_ACKNOWLEDGE.set(scripted - 1),
     }
+}
+
+unsafe extern "C" fn req_notify_cq(queue: *mut Cq, solicited_only: c_int) -> c_int {
+    ON_ARMING.with_borrow(|then| then.iter().for_each(|then| then()));
+    let arm = OPERATIONS.get().req_notify_cq.expect("the provider's own");
+    // SAFETY: passed on.
+    unsafe { arm(queue, solicited_only) }
 }
 
 unsafe extern "C" fn post_send(pair: *mut Qp, chain: *mut SendWr, bad: *mut *mut SendWr) -> c_int {
