@@ -45,13 +45,16 @@ impl Drop for Asks {
     }
 }
 
+/// What is made to fail.
+type Fault = fn(&SoftFabric);
+
 fn binder(bench: &Bench) -> Arc<Binder> {
     Arc::new(Binder::new(&bench.domain, bench.soft.mlx5_symbols(), config()).expect("an mlx5 device"))
 }
 
 #[test]
 fn what_keeps_memory_may_ask_the_binder_when_a_failed_binding_lets_it_go() {
-    let faults: [(&str, fn(&SoftFabric)); 5] = [
+    let faults: [(&str, Fault); 5] = [
         ("no queue pair", |soft| soft.fail("mlx5dv_create_qp", 1, Answer::null(12))),
         ("no key", |soft| soft.fail("mlx5dv_create_mkey", 1, Answer::null(12))),
         ("refused", |soft| soft.fail("ibv_wr_complete", 1, Answer::returned(12))),
