@@ -62,7 +62,7 @@ struct Options {
     #[arg(long)]
     gid_index: Option<u8>,
     /// Time to a retry, coded as 4.096 microseconds times 2 to this power. Emulated devices want 18.
-    #[arg(long, default_value_t = 14)]
+    #[arg(long, default_value_t = 14, value_parser = in_range::<u8>(0..=31))]
     timeout: u8,
     /// MiB by which the segment grows: an even number up to 1024.
     #[arg(long, default_value_t = 20, value_parser = in_range::<u64>(2..=1024))]

@@ -18,8 +18,6 @@
 //! Defaults of theirs that both ends must have alike: size 4096, 1000 iterations, MTU 1024. A GID index (`-g`) must be
 //! given to them on Ethernet.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
@@ -31,7 +29,8 @@ use bareverbs_examples::tool_address::{self, ADDRESS_BYTES};
 use bareverbs_shell::exchange::{Channel, Listener};
 
 use crate::rounds::{self, Payloads, Report, Way};
-use crate::{End, Options, Role};
+use crate::timed::{Deadline, Timed};
+use crate::{End, Options, Role, with_option};
 
 /// The tools' path MTU.
 pub(crate) const MTU: Mtu = Mtu::B1024;
@@ -39,28 +38,30 @@ pub(crate) const MTU: Mtu = Mtu::B1024;
 const FIRST_BYTE: u8 = 0x7b;
 const DONE: &[u8; 5] = b"done\0";
 
-/// Connects to a tool and runs the rounds with it.
+/// Connects to a tool and runs the rounds with it. All that is said over TCP, the tool's coming included, has one deadline.
 pub(crate) fn run<const N: usize>(options: &Options, end: &mut End<Raw, N>, role: Role) -> anyhow::Result<Report> {
     let terms = options.terms();
+    let deadline = Deadline::after(terms.limit);
     let (channel, remote) = match role {
         Role::Server => {
-            let channel = Listener::bind(options.listen_at(), &terms)?.accept(terms.limit)?;
-            let mut stream = timed(&channel, terms.limit)?;
-            let remote = receive_address(&mut stream)?;
+            let listener = Listener::bind(options.listen_at(), &terms).map_err(with_option)?;
+            let channel = listener.accept(terms.limit)?;
+            let tool = Timed::new(&channel, "the client", deadline);
+            let remote = receive_address(&tool)?;
             // Before the answer: the client begins as soon as it has it.
             end.connect(&remote, end.path_mtu())?;
-            stream.write_all(&tool_address::write(&end.destination()))?;
+            tool.send(&tool_address::write(&end.destination()), "our address")?;
             let mut done = [0; DONE.len()];
-            stream.read_exact(&mut done).context("waiting for the client's last word")?;
+            tool.receive(&mut done, "its last word")?;
             ensure!(done == *DONE, "the client says {done:02x?} where \"done\" is due");
             (channel, remote)
         }
         Role::Client => {
-            let channel = Channel::connect(&options.server_addresses()?, &terms)?;
-            let mut stream = timed(&channel, terms.limit)?;
-            stream.write_all(&tool_address::write(&end.destination()))?;
-            let remote = receive_address(&mut stream)?;
-            stream.write_all(DONE)?;
+            let channel = Channel::connect(&options.server_addresses()?, &terms).map_err(with_option)?;
+            let tool = Timed::new(&channel, options.client.as_deref().unwrap_or("the server"), deadline);
+            tool.send(&tool_address::write(&end.destination()), "our address")?;
+            let remote = receive_address(&tool)?;
+            tool.send(DONE, "our last word")?;
             end.connect(&remote, end.path_mtu())?;
             (channel, remote)
         }
@@ -96,15 +97,8 @@ fn play<const N: usize>(options: &Options, end: &mut End<Raw, N>, role: Role) ->
     )
 }
 
-fn timed(channel: &Channel, limit: Duration) -> anyhow::Result<&TcpStream> {
-    let stream = channel.stream();
-    stream.set_read_timeout(Some(limit))?;
-    stream.set_write_timeout(Some(limit))?;
-    Ok(stream)
-}
-
-fn receive_address(stream: &mut &TcpStream) -> anyhow::Result<Destination> {
+fn receive_address(tool: &Timed<'_>) -> anyhow::Result<Destination> {
     let mut bytes = [0; ADDRESS_BYTES];
-    stream.read_exact(&mut bytes).context("waiting for the other end's address")?;
+    tool.receive(&mut bytes, "its address")?;
     tool_address::parse(&bytes).with_context(|| format!("{:?} is no address", String::from_utf8_lossy(&bytes)))
 }

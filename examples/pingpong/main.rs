@@ -22,21 +22,23 @@
 
 mod interop;
 mod rounds;
+mod timed;
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
 use bareverbs_core::link::{Carrier, Header, Immediate, Raw};
 use bareverbs_core::verbs::{LinkLayer, Mtu};
 use bareverbs_examples::{CreditChoice, FabricChoice, in_range, say};
 use bareverbs_shell::endpoint::{Endpoint, Frames};
-use bareverbs_shell::exchange::{self, Listener, Reach, Terms};
+use bareverbs_shell::exchange::{self, ExchangeError, ExchangeErrorKind, Listener, Reach, Terms};
 use bareverbs_shell::objects::DeviceContext;
 use bareverbs_shell::objects::gid::GidPolicy;
 use bareverbs_shell::{EndpointConfig, FabricKind, Relax, Wait};
-use clap::{Parser, ValueEnum};
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser, ValueEnum};
 
 use rounds::{Payloads, Report};
 
@@ -198,8 +200,13 @@ enum Role {
 
 fn main() -> anyhow::Result<()> {
     let options = Options::parse();
-    let fabric = options.fabric.make()?;
     let both = options.server && options.client.is_some();
+    if both && options.interop {
+        // With both ends ours, neither is a tool that sends back what it got.
+        let words = "--interop talks to a tool: of --server and --client one can be ours";
+        Options::command().error(ErrorKind::ArgumentConflict, words).exit();
+    }
+    let fabric = options.fabric.make()?;
     if fabric.kind() == FabricKind::Soft && !both {
         bail!("the software fabric lives in one process ({}): give --server and --client together", fabric.reason());
     }
@@ -212,8 +219,24 @@ fn main() -> anyhow::Result<()> {
             let server = scope.spawn(|| end(&options, &device, Role::Server));
             let client = end(&options, &device, Role::Client);
             let server = server.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            client.and(server)
+            of_both(client, server)
         }),
+    }
+}
+
+/// How both ends fared. Where both failed, the one may say why the other did.
+fn of_both(client: anyhow::Result<()>, server: anyhow::Result<()>) -> anyhow::Result<()> {
+    match (client, server) {
+        (Err(client), Err(server)) => bail!("client: {client:#}; server: {server:#}"),
+        (client, server) => client.context("client").and(server.context("server")),
+    }
+}
+
+/// An error of connecting, with this program's option where it names the library's remedy.
+pub(crate) fn with_option(error: ExchangeError) -> anyhow::Error {
+    match error.kind {
+        ExchangeErrorKind::NotLoopback { .. } => anyhow!("{error} (here: --anywhere)"),
+        _ => error.into(),
     }
 }
 
@@ -284,9 +307,11 @@ fn mtu_of(bytes: &str) -> Result<Mtu, &'static str> {
 fn meet<C: Carrier, const N: usize>(options: &Options, mut end: End<C, N>, role: Role) -> anyhow::Result<Report> {
     let terms = options.terms();
     let met = match role {
-        Role::Server => exchange::accept(&Listener::bind(options.listen_at(), &terms)?, &mut end, &terms)?,
-        Role::Client => exchange::connect(&options.server_addresses()?, &mut end, &terms)?,
-    };
+        Role::Server => Listener::bind(options.listen_at(), &terms)
+            .and_then(|listener| exchange::accept(&listener, &mut end, &terms)),
+        Role::Client => exchange::connect(&options.server_addresses()?, &mut end, &terms),
+    }
+    .map_err(with_option)?;
     say!("{role:?}: {} to {}, {:?}", end.destination(), met.agreement.remote, met.agreement.path_mtu);
     say!("{role:?}: rings of {N}, credits {:?}, window {}", end.credit_mode(), options.window);
     let payloads = Payloads::new(options.size, options.payload);

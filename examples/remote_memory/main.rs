@@ -11,8 +11,9 @@
 //! 1. Each end makes a reliable queue pair, and they meet over TCP (`bareverbs_shell::exchange`).
 //! 2. The owner registers memory and publishes a view of it. What the visitor needs of it, address, size, key and device, goes
 //!    over the same connection: 92 bytes (`owner.rs`).
-//! 3. The visitor registers memory of its own, and operates on the owner's (`visitor.rs`).
-//! 4. Its last write has immediate data, which tell the owner that it is done.
+//! 3. The visitor registers memory of its own, and operates on the owner's (`visitor.rs`). After each step it says a word over
+//!    the TCP connection: the owner waits as long as words come, and no longer.
+//! 4. Its last write has immediate data, which tell the owner that it is done; so does its last word.
 //! 5. The owner verifies what is in its memory now, and withdraws the view. Both say a last word, and go.
 
 mod owner;
@@ -75,7 +76,7 @@ struct Options {
     #[arg(long)]
     gid_index: Option<u8>,
     /// Time to a retry, coded as 4.096 microseconds times 2 to this power. Emulated devices want 18.
-    #[arg(long, default_value_t = 14)]
+    #[arg(long, default_value_t = 14, value_parser = clap::value_parser!(u8).range(0..=31))]
     timeout: u8,
     /// Bytes of the memory: 16 to 1073741824. The same at both ends.
     #[arg(long, default_value_t = 65536, value_parser = clap::value_parser!(u64).range(16..=1 << 30))]
@@ -84,9 +85,14 @@ struct Options {
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
     /// Seconds that the other end may take to come, and then for each step.
-    #[arg(long, default_value_t = 10)]
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=1 << 30))]
     patience: u64,
 }
+
+/// What the visitor says over the TCP connection when a step is done.
+const STEP: u8 = b'.';
+/// What it says when all are.
+const DONE: u8 = b'!';
 
 /// What an end has done and found.
 #[derive(Clone, Copy, Debug, Default)]
@@ -120,9 +126,9 @@ fn main() -> anyhow::Result<()> {
             let listener = options.listener(0)?;
             std::thread::scope(|scope| {
                 let owner = scope.spawn(|| owner::serve(&options, &device, &listener));
-                let visited = visitor::visit(&options, &device, &[listener.address()])?;
-                let owned = owner.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-                anyhow::Ok(Report { wrong: visited.wrong + owned.wrong, ..visited })
+                let visited = visitor::visit(&options, &device, &[listener.address()]);
+                let owned = owner.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                both(visited, owned)
             })?
         }
     };
@@ -130,6 +136,16 @@ fn main() -> anyhow::Result<()> {
     say!("result operations={operations} bytes={bytes} wrong={wrong}");
     ensure!(wrong == 0, "{wrong} values were not what they must be");
     Ok(())
+}
+
+/// What both ends found; of two that failed, one has often failed because the other did, so both are told.
+fn both(visited: anyhow::Result<Report>, owned: anyhow::Result<Report>) -> anyhow::Result<Report> {
+    match (visited, owned) {
+        (Ok(visited), Ok(owned)) => Ok(Report { wrong: visited.wrong + owned.wrong, ..visited }),
+        (Err(visitor), Err(owner)) => bail!("the visitor: {visitor:#}; and the owner: {owner:#}"),
+        (Err(visitor), Ok(_)) => Err(visitor.context("the visitor")),
+        (Ok(_), Err(owner)) => Err(owner.context("the owner")),
+    }
 }
 
 impl Options {

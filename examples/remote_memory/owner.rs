@@ -5,10 +5,11 @@
 //! The bytes are touched here only before the view is told to the visitor, and after its last write has come.
 #![allow(unsafe_code)]
 
-use std::io::Write;
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
 use std::sync::Arc;
 
-use anyhow::ensure;
+use anyhow::{Context, bail, ensure};
 use bareverbs_core::verbs::AccessFlags;
 use bareverbs_core::verbs::device::AtomicCap;
 use bareverbs_examples::say;
@@ -17,7 +18,7 @@ use bareverbs_shell::memory::HostDomain;
 use bareverbs_shell::objects::DeviceContext;
 use bareverbs_shell::one_sided::Event;
 
-use crate::{Options, Report, WORD_BYTES, WORD_START, pattern, word_after};
+use crate::{DONE, Options, Report, STEP, WORD_BYTES, WORD_START, pattern, word_after};
 
 pub fn serve(options: &Options, device: &Arc<DeviceContext>, listener: &Listener) -> anyhow::Result<Report> {
     let mut end = options.end(device, "the visitor")?;
@@ -38,6 +39,8 @@ pub fn serve(options: &Options, device: &Arc<DeviceContext>, listener: &Listener
     stream.write_all(&lease.remote().encode())?;
     say!("owner: published {}", lease.remote());
 
+    hear_out(options, stream)?;
+    // It said so after its last write: that has come.
     let mut arrival = None;
     while arrival.is_none() {
         end.wait(&options.wait(), |event| {
@@ -65,4 +68,25 @@ pub fn serve(options: &Options, device: &Arc<DeviceContext>, listener: &Listener
     met.channel.leave(options.patience())?;
     end.close()?;
     Ok(report)
+}
+
+/// Waits until the visitor says that it is done, with patience for each of its words.
+fn hear_out(options: &Options, mut stream: &TcpStream) -> anyhow::Result<()> {
+    stream.set_read_timeout(Some(options.patience()))?;
+    let mut steps = 0;
+    loop {
+        // One by one: what follows the last is the exchange's.
+        let mut word = [0];
+        match stream.read(&mut word) {
+            Ok(0) => bail!("the visitor went after {steps} steps, before it was done"),
+            Ok(_) if word == [DONE] => return Ok(()),
+            Ok(_) if word == [STEP] => steps += 1,
+            Ok(_) => bail!("the visitor said {word:?}, which is no word"),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                bail!("no word of the visitor in {} s, after {steps} steps", options.patience)
+            }
+            Err(error) => return Err(error).context("the visitor's words"),
+        }
+    }
 }

@@ -5,8 +5,8 @@
 //! The bytes are touched here only while no operation on them is outstanding: `perform` waits for each.
 #![allow(unsafe_code)]
 
-use std::io::Read;
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 
 use anyhow::{Context, bail, ensure};
@@ -18,7 +18,7 @@ use bareverbs_shell::memory::{HostDomain, LocalMemory, View};
 use bareverbs_shell::objects::DeviceContext;
 use bareverbs_shell::one_sided::{Event, TransferError};
 
-use crate::{End, Options, Report, WORD_BYTES, pattern, word_after};
+use crate::{DONE, End, Options, Report, STEP, WORD_BYTES, pattern, word_after};
 
 pub fn visit(options: &Options, device: &Arc<DeviceContext>, servers: &[SocketAddr]) -> anyhow::Result<Report> {
     let mut end = options.end(device, "the owner")?;
@@ -26,6 +26,7 @@ pub fn visit(options: &Options, device: &Arc<DeviceContext>, servers: &[SocketAd
     let mut wire = [0; REMOTE_VIEW_BYTES];
     let mut stream = met.channel.stream();
     stream.set_read_timeout(Some(options.patience()))?;
+    stream.set_write_timeout(Some(options.patience()))?;
     stream.read_exact(&mut wire).context("the owner's view")?;
     let remote = RemoteView::decode(&wire)?;
     ensure!(remote.len_bytes() == options.size, "the owner has {remote}: give both ends the same --size");
@@ -35,7 +36,7 @@ pub fn visit(options: &Options, device: &Arc<DeviceContext>, servers: &[SocketAd
     let domain = HostDomain::new(end.domain().expect("it is not closed"))?;
     let (from, into) = (domain.register(&source)?, domain.register(&landing)?);
     let has_atomics = end.atomics() != AtomicCap::NONE;
-    let mut visit = Visit { options, end, remote, source, landing, from, into, report: Report::default() };
+    let mut visit = Visit { options, stream, end, remote, source, landing, from, into, report: Report::default() };
     for round in 0..options.rounds {
         visit.write_and_read_back(round)?;
         if has_atomics {
@@ -43,13 +44,16 @@ pub fn visit(options: &Options, device: &Arc<DeviceContext>, servers: &[SocketAd
         }
     }
     visit.say_done()?;
+    let Visit { end, report, .. } = visit;
     met.channel.leave(options.patience())?;
-    visit.end.close()?;
-    Ok(visit.report)
+    end.close()?;
+    Ok(report)
 }
 
-struct Visit<'options> {
-    options: &'options Options,
+struct Visit<'visit> {
+    options: &'visit Options,
+    /// For a word to the owner after each step.
+    stream: &'visit TcpStream,
     end: End,
     remote: RemoteView,
     source: LocalMemory,
@@ -117,10 +121,15 @@ impl Visit<'_> {
         let rounds = self.options.rounds;
         // SAFETY: no operation on them is outstanding.
         unsafe { self.source.write_at(WORD_BYTES, &pattern(rounds, self.options.data_bytes())) }?;
-        self.perform(self.options.data_bytes(), |end| end.write_with_imm(&from, &there, rounds))
+        self.perform(self.options.data_bytes(), |end| end.write_with_imm(&from, &there, rounds))?;
+        self.say(DONE)
     }
 
-    /// Begins one operation and waits for its end.
+    fn say(&mut self, word: u8) -> anyhow::Result<()> {
+        self.stream.write_all(&[word]).context("a word to the owner")
+    }
+
+    /// Begins one operation and waits for its end; the owner is told that it goes on.
     fn perform(
         &mut self,
         bytes: usize,
@@ -139,6 +148,6 @@ impl Visit<'_> {
         result.with_context(|| format!("{operation} on {}", self.remote))?;
         self.report.operations += 1;
         self.report.bytes += bytes as u64;
-        Ok(())
+        self.say(STEP)
     }
 }

@@ -209,9 +209,9 @@ impl<const N: usize> Books<N> {
         }
     }
 
-    /// Whether it is broken and nothing of what was outstanding has still to be told by its own completion: [`tell_next`](Self::tell_next)
-    /// tells the rest. Where a receive was flushed and no more is known, the operation that failed has yet to
-    /// say so, and each behind it is flushed too.
+    /// Whether it is broken and nothing of what was outstanding has still to be told by its own completion:
+    /// [`tell_next`](Self::tell_next) tells the rest. Where a receive was flushed and no more is known, the operation that
+    /// failed has yet to say so, and each behind it is flushed too.
     pub const fn is_over(&self) -> bool {
         match self.cause {
             None => false,

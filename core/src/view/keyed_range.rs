@@ -20,8 +20,7 @@ use crate::view::part::{OutOfBounds, check_part};
 /// assert!(whole.part(4096, 1).is_err());
 /// # Ok::<(), bareverbs_core::view::KeyedRangeError>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct KeyedRange {
     addr: u64,
     key_addr: u64,
@@ -128,6 +127,22 @@ impl KeyedRange {
         // Neither sum overflows: at least one byte follows the offset, and the last byte's address exists.
         let (addr, key_addr) = (self.addr.wrapping_add(offset_bytes), self.key_addr.wrapping_add(offset_bytes));
         Ok(Self { addr, key_addr, len_bytes, ..*self })
+    }
+}
+
+/// Without the keys, which are capabilities: not for logs.
+impl fmt::Debug for KeyedRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { addr, key_addr, len_bytes, .. } = self;
+        write!(f, "KeyedRange({len_bytes} bytes at {addr:#x}, {key_addr:#x} to keys)")
+    }
+}
+
+#[cfg(feature = "defmt")]
+impl defmt::Format for KeyedRange {
+    fn format(&self, f: defmt::Formatter<'_>) {
+        let Self { addr, key_addr, len_bytes, .. } = self;
+        defmt::write!(f, "{=u64} bytes at {=u64:#x}, {=u64:#x} to keys", len_bytes, addr, key_addr);
     }
 }
 

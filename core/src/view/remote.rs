@@ -34,8 +34,7 @@ use crate::view::part::check_part;
 /// assert_eq!(RemoteView::decode(&there.encode()), Ok(there));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RemoteView {
     key_addr: u64,
     len_bytes: u64,
@@ -207,6 +206,21 @@ impl fmt::Display for RemoteView {
     }
 }
 
+/// As it is displayed: without the key.
+impl fmt::Debug for RemoteView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RemoteView({self})")
+    }
+}
+
+#[cfg(feature = "defmt")]
+impl defmt::Format for RemoteView {
+    fn format(&self, f: defmt::Formatter<'_>) {
+        let Self { key_addr, len_bytes, device, .. } = self;
+        defmt::write!(f, "{=u64} bytes at {=u64:#x} on device {}", len_bytes, key_addr, device);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -282,8 +296,9 @@ mod tests {
 
     #[test]
     fn the_key_is_not_in_the_text() {
-        let text = std::format!("{}", RemoteView::new(16, 32, 0xabcd, *example().device()).expect("bytes"));
-        assert_eq!(text, "32 bytes at 0x10 on device mlx5_0");
+        let there = RemoteView::new(16, 32, 0xabcd, *example().device()).expect("bytes");
+        assert_eq!(std::format!("{there}"), "32 bytes at 0x10 on device mlx5_0");
+        assert_eq!(std::format!("{there:?}"), "RemoteView(32 bytes at 0x10 on device mlx5_0)");
     }
 
     proptest! {

@@ -218,6 +218,7 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
                 outstanding: self.link.outstanding(),
                 no_credit: self.link.no_credit(),
                 pending: self.link.pending().map(WorkId::raw).collect(),
+                service: self.config.queue_pair.service,
             },
         })
     }

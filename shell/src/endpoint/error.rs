@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bareverbs_core::connect::Service;
 use bareverbs_core::link::{LinkError, Outstanding, ReceiveError, SendError, Sequence};
 use bareverbs_core::verbs::inline_calls::{PollError, RawErrno};
 
@@ -44,6 +45,8 @@ pub enum EndpointErrorKind {
         no_credit: Option<Sequence>,
         /// The `wr_id`s of what it still has, sends first.
         pending: Vec<u64>,
+        /// The queue pair's service: what a peer that is gone looks like depends on it.
+        service: Service,
     },
     /// The wait was cancelled.
     Cancelled,
@@ -75,7 +78,7 @@ impl fmt::Display for EndpointError {
                 error.fmt(f)?;
                 with_remedy(f, Some(MAKE_ANEW))
             }
-            EndpointErrorKind::Timeout { waited, outstanding, no_credit, pending } => {
+            EndpointErrorKind::Timeout { waited, outstanding, no_credit, pending, service } => {
                 write!(
                     f,
                     "nothing came in {} ms with {} sends and {} receives outstanding",
@@ -89,7 +92,7 @@ impl fmt::Display for EndpointError {
                 if let Some(next) = no_credit {
                     write!(f, "; no credit for message {next}: {} posts no receive, or its grant was lost", self.peer)?;
                 }
-                f.write_str("; an unreliable queue pair does not tell that its peer is gone: make the link anew")
+                f.write_str(silence(*service))
             }
             EndpointErrorKind::Cancelled => f.write_str("the wait was cancelled"),
             EndpointErrorKind::Sleep(error) => error.fmt(f),
@@ -108,6 +111,17 @@ fn with_errno(f: &mut fmt::Formatter<'_>, error: &dyn fmt::Display, errno: Optio
     match errno {
         Some(errno) => write!(f, " [{errno}]"),
         None => Ok(()),
+    }
+}
+
+/// What it means that nothing comes, and what to do.
+const fn silence(service: Service) -> &'static str {
+    match service {
+        Service::Uc => "; an unreliable queue pair does not tell that its peer is gone: make the link anew",
+        Service::Rc => {
+            "; a reliable queue pair tells that its peer is gone when a send has used up its retries, which come after \
+             `timeout` each (a larger one, or an rnr_retry of 7, waits longer): send something, or make the link anew"
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::mem::{Discriminant, discriminant};
 use std::time::Duration;
 
-use bareverbs_core::connect::{HelloError, Mismatch, Reason, Refusal, RouteError, Step, StepError};
+use bareverbs_core::connect::{HelloError, Mismatch, Reason, Refusal, RouteError, Service, Step, StepError};
 use bareverbs_core::link::{
     AgreeError, Fault, LinkError, LinkSetupError, Outstanding, ReceiveError, SendError, Sequence,
 };
@@ -112,6 +112,7 @@ fn endpoint_errors() -> Vec<EndpointError> {
             outstanding: Outstanding::default(),
             no_credit: Some(Sequence::new(3)),
             pending: vec![7],
+            service: Service::Uc,
         },
         EndpointErrorKind::Cancelled,
         EndpointErrorKind::Sleep(Box::new(Error::Forked { device: device() })),
@@ -200,4 +201,25 @@ fn an_error_within_another_is_told_in_the_text_of_the_outer_one() {
     assert!(failed.to_string().contains(&inner.to_string()), "{failed}");
     let texts: BTreeSet<String> = errors().iter().map(ToString::to_string).collect();
     assert_eq!(texts.len(), 21, "each has a text of its own");
+}
+
+#[test]
+fn a_wait_in_vain_is_told_as_its_service_has_it() {
+    let said = |service| {
+        let outstanding = Outstanding::default();
+        let kind = EndpointErrorKind::Timeout {
+            waited: Duration::from_millis(3),
+            outstanding,
+            no_credit: None,
+            pending: vec![],
+            service,
+        };
+        EndpointError { peer: "b".into(), device: device(), kind }.to_string()
+    };
+    let (unreliable, reliable) = (said(Service::Uc), said(Service::Rc));
+    assert!(unreliable.ends_with("; an unreliable queue pair does not tell that its peer is gone: make the link anew"));
+    assert!(!reliable.contains("unreliable"), "{reliable}");
+    for words in ["a reliable queue pair", "retries", "`timeout`", "rnr_retry", "make the link anew"] {
+        assert!(reliable.contains(words), "{words}: {reliable}");
+    }
 }

@@ -87,27 +87,36 @@ impl Listener {
 
     /// Whoever comes from beyond the reach is sent away, and does not end the wait.
     pub(super) fn accept_by(&self, deadline: &Deadline, reach: Reach) -> Result<Channel, ExchangeErrorKind> {
+        self.accept_from(|| self.listener.accept(), deadline, reach)
+    }
+
+    /// As [`accept_by`](Self::accept_by), of those that `next` brings.
+    fn accept_from(
+        &self,
+        mut next: impl FnMut() -> std::io::Result<(TcpStream, SocketAddr)>,
+        deadline: &Deadline,
+        reach: Reach,
+    ) -> Result<Channel, ExchangeErrorKind> {
         let fail = |error: std::io::Error| ExchangeErrorKind::Listen { address: self.address, error: error.into() };
         loop {
-            match self.listener.accept() {
-                Ok((_, address)) if check_reach(&address, reach).is_err() => {
-                    if deadline.left().is_none() {
-                        return Err(ExchangeErrorKind::NobodyCame { waited: deadline.waited() });
-                    }
-                }
+            let pause = match next() {
+                Ok((_, address)) if check_reach(&address, reach).is_err() => Duration::ZERO,
                 Ok((stream, address)) => {
                     // Some systems hand the listener's mode on.
                     stream.set_nonblocking(false).map_err(fail)?;
                     return Ok(Channel::new(stream, address));
                 }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    let left = deadline.left();
-                    let left = left.ok_or(ExchangeErrorKind::NobodyCame { waited: deadline.waited() })?;
-                    std::thread::sleep(PAUSE.min(left));
-                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => PAUSE,
                 // It came and went.
-                Err(error) if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => {}
+                Err(error) if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => {
+                    Duration::ZERO
+                }
                 Err(error) => return Err(fail(error)),
+            };
+            let left = deadline.left();
+            let left = left.ok_or(ExchangeErrorKind::NobodyCame { waited: deadline.waited() })?;
+            if !pause.is_zero() {
+                std::thread::sleep(pause.min(left));
             }
         }
     }
@@ -229,22 +238,29 @@ impl Wire for Timed<'_> {
         if self.send(bytes, Phase::Hello).is_err() || self.stream.shutdown(Shutdown::Write).is_err() {
             return;
         }
-        let mut thrown_away = 0;
-        let mut room = [0; 512];
-        while thrown_away < LAST_WORD_BYTES {
-            let Some(left) = self.deadline.left() else { return };
-            if self.stream.set_read_timeout(Some(left)).is_err() {
-                return;
-            }
-            match self.stream.read(&mut room) {
-                Ok(0) | Err(_) => return,
-                Ok(count) => thrown_away += count,
-            }
-        }
+        self.throw_away();
     }
 }
 
 impl Timed<'_> {
+    /// Reads until the peer has closed, or the time is over, or [`LAST_WORD_BYTES`] were read; answers how many were.
+    fn throw_away(&self) -> usize {
+        let mut stream = self.stream;
+        let mut thrown_away = 0;
+        let mut room = [0; 512];
+        while thrown_away < LAST_WORD_BYTES {
+            let Some(left) = self.deadline.left() else { break };
+            if stream.set_read_timeout(Some(left)).is_err() {
+                break;
+            }
+            match stream.read(&mut room) {
+                Ok(0) | Err(_) => break,
+                Ok(count) => thrown_away += count,
+            }
+        }
+        thrown_away
+    }
+
     /// Goes on with `some`, which moves some bytes and answers how many, until all of them have moved.
     fn transfer(
         &self,
@@ -280,5 +296,47 @@ fn check_reach(address: &SocketAddr, reach: Reach) -> Result<(), ExchangeErrorKi
             Err(ExchangeErrorKind::NotLoopback { address: *address })
         }
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listener() -> Listener {
+        Listener::bind(SocketAddr::from(([127, 0, 0, 1], 0)), &Terms::within(Duration::ZERO)).expect("a port")
+    }
+
+    #[test]
+    fn peers_that_come_and_go_hold_nobody_beyond_the_deadline() {
+        let limit = Duration::from_millis(20);
+        for kind in [ErrorKind::ConnectionAborted, ErrorKind::Interrupted] {
+            let (deadline, mut came) = (Deadline::after(limit), 0_u64);
+            let next = || {
+                came += 1;
+                assert!(deadline.waited() < Duration::from_secs(10), "it goes round after its deadline");
+                Err(kind.into())
+            };
+            let ended = listener().accept_from(next, &deadline, Reach::Loopback).expect_err("nobody stays");
+            assert!(matches!(ended, ExchangeErrorKind::NobodyCame { waited } if waited >= limit), "{ended}");
+            assert!(came > 0);
+        }
+    }
+
+    #[test]
+    fn of_a_flood_no_more_is_thrown_away_than_was_meant_to_be_however_much_time_there_is() {
+        const FLOOD: usize = 4 << 20;
+        let listener = listener();
+        let thrown_away = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut peer = TcpStream::connect(listener.address()).expect("it listens");
+                // It closes when all of it has gone, or when nobody listens any more.
+                let _ = peer.write_all(&vec![7; FLOOD]);
+            });
+            let channel = listener.accept(Duration::from_secs(60)).expect("it comes");
+            channel.wire(&Deadline::after(Duration::from_secs(60))).throw_away()
+        });
+        // The last read may go beyond it, by its room less one.
+        assert!((LAST_WORD_BYTES..LAST_WORD_BYTES + 512).contains(&thrown_away), "{thrown_away}");
     }
 }

@@ -17,6 +17,7 @@ pub struct RegistrationFailure {
     reason: String,
     /// As it was when the device refused.
     locked_memory_limit: Option<String>,
+    is_recorded: bool,
 }
 
 impl RegistrationFailure {
@@ -24,12 +25,23 @@ impl RegistrationFailure {
     pub fn new(region: AddressRange, device: DeviceName, errno: Option<Errno>, reason: impl Into<String>) -> Self {
         let out_of_memory = errno == Some(Errno(libc::ENOMEM));
         let locked_memory_limit = out_of_memory.then(locked_memory_limit);
-        Self { region, device, errno, reason: reason.into(), locked_memory_limit }
+        Self { region, device, errno, reason: reason.into(), locked_memory_limit, is_recorded: false }
     }
 
     /// A call that failed.
     pub fn of_call(region: AddressRange, device: DeviceName, error: &CallError) -> Self {
         Self::new(region, device, error.errno, error.call)
+    }
+
+    /// The same, as it is with the memory from now on.
+    pub(super) fn recorded(self) -> Self {
+        Self { is_recorded: true, ..self }
+    }
+
+    /// Whether it was recorded with the memory: then the device is not asked again until it is
+    /// [forgotten](super::Registrations::forget_failure).
+    pub fn is_recorded(&self) -> bool {
+        self.is_recorded
     }
 
     /// Which bytes.
@@ -55,7 +67,7 @@ impl RegistrationFailure {
 
 impl fmt::Display for RegistrationFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { region, device, errno, reason, locked_memory_limit } = self;
+        let Self { region, device, errno, reason, locked_memory_limit, is_recorded } = self;
         let (base, len_bytes) = (region.base(), region.len_bytes());
         write!(f, "registering {len_bytes} bytes at {base:#x} on device {device} failed: {reason}")?;
         if let Some(errno) = errno {
@@ -68,7 +80,10 @@ impl fmt::Display for RegistrationFailure {
                  device is out of regions)"
             )?;
         }
-        f.write_str("; it is not tried again until this failure is forgotten")
+        if *is_recorded {
+            f.write_str("; it is not tried again until this failure is forgotten")?;
+        }
+        Ok(())
     }
 }
 

@@ -67,7 +67,7 @@ pub enum RegisterError {
         /// What it is.
         location: Location,
     },
-    /// The device refused: just now, or before and it is recorded.
+    /// The device refused: just now, or before and it is [recorded](RegistrationFailure::is_recorded).
     Failed(Arc<RegistrationFailure>),
     /// The memory is registered on this device already, in another protection domain, whose keys are of no use here.
     OtherDomain {
@@ -184,7 +184,7 @@ impl HostDomain {
         let stands = match self.register_range(memory, memory.bytes()) {
             Ok(view) => registrations.put(view).map_err(RegisterError::Failed)?,
             Err(RegisterError::Failed(failure)) => {
-                match registrations.record_failure(Arc::unwrap_or_clone(failure)) {
+                match registrations.put_failure(Arc::unwrap_or_clone(failure)) {
                     // Another thread's registration was there first, and is as good.
                     Err(view) => view,
                     Ok(stands) => return Err(RegisterError::Failed(stands)),
@@ -224,7 +224,8 @@ impl HostDomain {
             .map_err(|_| self.refused(RegionRefused::Empty))?;
         let guard = Arc::new(RegisteredRegion { region, device: self.device, access: self.access });
         // SAFETY: 1: the guard is the region with these keys, which was registered at its own addresses. 2: it holds the
-        // memory's owner, as above.
+        // memory's owner, as above. 3: it tells the region's own domain, that domain's device, and the access that the region
+        // was registered with.
         Ok(unsafe { View::new(keyed, guard) })
     }
 

@@ -14,8 +14,9 @@ use super::view::View;
 /// [acknowledgement](Self::acknowledgement) that was asked for has come.
 ///
 /// Withdrawing does not take a key back from a peer that has it: [a key](View#keys) works until its region is deregistered,
-/// which is when the last view, lease and acknowledgement of it are gone. What a peer does after that fails at its end,
-/// or, if the device has given the number to another region by then, reaches that. Where it matters, have peers acknowledge.
+/// which is when the last view, lease and acknowledgement of it are gone, **and the last
+/// [`LocalMemory`](super::LocalMemory) handle**: handles hold the view that is in force. What a peer does after that fails at
+/// its end, or, if the device has given the number to another region by then, reaches that. Where it matters, have peers acknowledge.
 ///
 /// ```no_run
 /// # fn send(_: &[u8]) {}

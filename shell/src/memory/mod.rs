@@ -47,5 +47,5 @@ pub use location::{
     Placement,
 };
 pub use owned_bytes::OwnedBytes;
-pub use registrations::{InstallError, Registered, Registrations};
+pub use registrations::{InstallError, RecordError, Registered, Registrations};
 pub use view::{View, ViewGuard};

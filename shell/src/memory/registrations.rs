@@ -69,19 +69,59 @@ impl fmt::Display for InstallError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Failed(failure) => failure.fmt(f),
-            Self::OtherBytes { got, expected } => write!(
-                f,
-                "a view of {} bytes at {:#x} is none of the memory's {} bytes at {:#x}",
-                got.len_bytes(),
-                got.base(),
-                expected.len_bytes(),
-                expected.base()
-            ),
+            Self::OtherBytes { got, expected } => other_bytes(f, "view", got, expected),
         }
     }
 }
 
 impl std::error::Error for InstallError {}
+
+/// Why a failure was not recorded. It was dropped.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum RecordError {
+    /// The memory is registered on that device: this view is in force, and stands.
+    InForce(View),
+    /// The failure is of other bytes: it says nothing of these.
+    OtherBytes {
+        /// Which bytes the failure is of.
+        got: AddressRange,
+        /// Which bytes the memory is.
+        expected: AddressRange,
+    },
+}
+
+impl RecordError {
+    /// The view in force, if that is why.
+    pub fn view(self) -> Option<View> {
+        match self {
+            Self::InForce(view) => Some(view),
+            Self::OtherBytes { .. } => None,
+        }
+    }
+}
+
+impl fmt::Display for RecordError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InForce(view) => write!(f, "the memory is registered on device {}, which stands", view.device()),
+            Self::OtherBytes { got, expected } => other_bytes(f, "failure", got, expected),
+        }
+    }
+}
+
+impl std::error::Error for RecordError {}
+
+fn other_bytes(f: &mut fmt::Formatter<'_>, what: &str, got: &AddressRange, expected: &AddressRange) -> fmt::Result {
+    write!(
+        f,
+        "a {what} of {} bytes at {:#x} is none of the memory's {} bytes at {:#x}",
+        got.len_bytes(),
+        got.base(),
+        expected.len_bytes(),
+        expected.base()
+    )
+}
 
 /// The registrations of one kind of some [`LocalMemory`](super::LocalMemory), shared by its clones.
 #[derive(Clone, Copy)]
@@ -161,14 +201,23 @@ impl<'memory> Registrations<'memory> {
     /// was one.
     ///
     /// # Errors
-    /// The view in force, if there is one: it stands, and the failure is dropped.
-    pub fn record_failure(&self, failure: RegistrationFailure) -> Result<Arc<RegistrationFailure>, View> {
+    /// [`RecordError::InForce`] if there is a view in force; [`RecordError::OtherBytes`].
+    pub fn record_failure(&self, failure: RegistrationFailure) -> Result<Arc<RegistrationFailure>, RecordError> {
+        let (got, expected) = (failure.region(), self.bytes);
+        if got != expected {
+            return Err(RecordError::OtherBytes { got, expected });
+        }
+        self.put_failure(failure).map_err(RecordError::InForce)
+    }
+
+    /// Records a failure of these very bytes; the view in force, if there is one.
+    pub(super) fn put_failure(&self, failure: RegistrationFailure) -> Result<Arc<RegistrationFailure>, View> {
         let device = failure.device();
         let in_force = self.views.find_or_add(self.backend, device);
         let mut stands = lock(self.failures.find_or_add(self.backend, device));
         match in_force.get() {
             Some(view) => Err(view.clone()),
-            None => Ok(Arc::clone(stands.get_or_insert_with(|| Arc::new(failure)))),
+            None => Ok(Arc::clone(stands.get_or_insert_with(|| Arc::new(failure.recorded())))),
         }
     }
 

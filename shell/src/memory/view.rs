@@ -16,6 +16,8 @@ use super::lease::{Lease, PublishError};
 use crate::objects::ProtectionDomain;
 
 /// What keeps keys in force: it owns what was registered, and goes with the last view.
+///
+/// What it says must be true of the keys and never change; who makes a view of it promises that ([`View::new`], 3).
 pub trait ViewGuard: Send + Sync {
     /// The device that the keys are for.
     fn device(&self) -> &DeviceName;
@@ -39,7 +41,10 @@ pub trait ViewGuard: Send + Sync {
 /// # Keys
 ///
 /// An rkey is a capability: a peer that was told it can use it, as far as the region's access goes, until the region is
-/// deregistered, which is when the last view goes. After that the device may give the same number to another region.
+/// deregistered, which is when the last view goes: this one, its clones and parts, leases, and, where it was
+/// [put in force](super::Registrations), what the memory's handles hold. So a key stays usable as long as any
+/// [`LocalMemory`](super::LocalMemory) handle holds the view in force, whoever else has let it go. After that the device
+/// may give the same number to another region.
 /// [`publish`](Self::publish) is the way to tell it to a peer. Writes through a key are ordered as the device orders them by
 /// default: relaxed ordering is off unless the registration asked for it.
 #[derive(Clone)]
@@ -54,7 +59,9 @@ impl View {
     /// # Safety
     /// As long as `guard` lives:
     /// 1. the range's keys, if they are in force at all, see the range's bytes at its key address, and nothing else there;
-    /// 2. those bytes stay mapped, and a work request may read and write them under the lkey: no Rust reference covers them.
+    /// 2. those bytes stay mapped, and a work request may read and write them under the lkey: no Rust reference covers them;
+    /// 3. what the guard says is true, and always the same: the keys are of that device, and of that protection domain and with
+    ///    that access where it names them. Operations post, or refuse, by it.
     pub unsafe fn new(range: KeyedRange, guard: Arc<dyn ViewGuard>) -> Self {
         Self { range, guard }
     }

@@ -55,17 +55,17 @@ impl<const N: usize> Transfers<N> {
     /// completion.
     ///
     /// # Errors
-    /// When nothing came: [`TransferErrorKind::Broken`] of a queue pair that is, for good. [`TransferErrorKind::NotConnected`].
+    /// When nothing came: [`TransferErrorKind::Broken`] of a queue pair that is, for good. [`TransferErrorKind::Gone`].
     pub fn poll(&mut self, mut on: impl FnMut(Event)) -> Result<usize, TransferError> {
         self.check_thread()?;
         if self.stage == Stage::Failed {
-            return Err(self.failed(TransferErrorKind::NotConnected));
+            return Err(self.failed(TransferErrorKind::Gone));
         }
         self.heed_events();
         let mut events = 0;
         let mut arrived = 0;
         let Self { plumbing, books, held, room, .. } = self;
-        let Some(queue) = &mut plumbing.queue else { return Err(self.failed(TransferErrorKind::NotConnected)) };
+        let Some(queue) = &mut plumbing.queue else { return Err(self.failed(TransferErrorKind::Gone)) };
         let batch = Batch(books);
         match queue.poll_here(room) {
             Err(error) => batch.0.break_with(Fault::Poll(error)),
@@ -117,7 +117,7 @@ impl<const N: usize> Transfers<N> {
     /// As [`wait`](Self::wait).
     pub fn wait_for_all(&mut self, wait: &Wait<'_>, mut on: impl FnMut(Event)) -> Result<usize, TransferError> {
         if self.stage == Stage::Failed {
-            return Err(self.failed(TransferErrorKind::NotConnected));
+            return Err(self.failed(TransferErrorKind::Gone));
         }
         let mut waiting = wait.begin();
         let mut events = 0;

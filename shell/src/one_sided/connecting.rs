@@ -54,7 +54,7 @@ impl<const N: usize> Transfers<N> {
     }
 
     /// Ends it for good: the queue pair is destroyed, operations end with it without a word, views in use are given back, and
-    /// every later call says that it is not connected. What else there is goes when this value is closed or dropped.
+    /// every later call says that it is gone. What else there is goes when this value is closed or dropped.
     pub fn abandon(&mut self) {
         // First, so that nothing is called on the queue pair from here on.
         self.stage = Stage::Failed;

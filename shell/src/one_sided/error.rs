@@ -44,8 +44,6 @@ pub enum TransferErrorKind {
     },
     /// The provider refused. Nothing was posted.
     Post(RawErrno, Option<Errno>),
-    /// The provider refused a receive for writes with immediate data.
-    Receive(RawErrno, Option<Errno>),
     /// The queue pair is broken. What was outstanding was told.
     Broken {
         /// Why.
@@ -67,8 +65,10 @@ pub enum TransferErrorKind {
     },
     /// The completion channel cannot be slept on, or the device cannot be asked for events.
     Sleep(Box<Error>),
-    /// It is not connected.
+    /// It is not connected yet.
     NotConnected,
+    /// It was abandoned, or connecting it failed: its queue pair is gone.
+    Gone,
     /// Another thread than the only one allowed.
     SecondThread,
 }
@@ -109,8 +109,7 @@ impl fmt::Display for TransferError {
             TransferErrorKind::LocalAccess { needs, has } => {
                 write!(f, "the operation needs {needs:?} of the local view, which was registered with {has:?}")
             }
-            TransferErrorKind::Post(raw, errno) => post_refused(f, "request", *raw, *errno),
-            TransferErrorKind::Receive(raw, errno) => post_refused(f, "receive", *raw, *errno),
+            TransferErrorKind::Post(raw, errno) => post_refused(f, *raw, *errno),
             TransferErrorKind::Broken { cause } => write!(f, "the queue pair is broken: {cause} (make it anew)"),
             TransferErrorKind::Timeout { waited, pending, receives } => {
                 write!(
@@ -130,6 +129,9 @@ impl fmt::Display for TransferError {
             TransferErrorKind::NotConnected => {
                 f.write_str("it is not connected: exchange destinations and connect first")
             }
+            TransferErrorKind::Gone => {
+                f.write_str("its queue pair is gone, since it was abandoned or did not connect: make it anew")
+            }
             TransferErrorKind::SecondThread => {
                 f.write_str("MLX5_SINGLE_THREADED=1 is set, and this is not the thread that opened the device")
             }
@@ -137,8 +139,8 @@ impl fmt::Display for TransferError {
     }
 }
 
-fn post_refused(f: &mut fmt::Formatter<'_>, what: &str, raw: RawErrno, errno: Option<Errno>) -> fmt::Result {
-    write!(f, "the provider refused a {what}: {raw}")?;
+fn post_refused(f: &mut fmt::Formatter<'_>, raw: RawErrno, errno: Option<Errno>) -> fmt::Result {
+    write!(f, "the provider refused a request: {raw}")?;
     match errno {
         Some(errno) => write!(f, " [{errno}]"),
         None => Ok(()),

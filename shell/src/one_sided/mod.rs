@@ -101,6 +101,15 @@ const MOST_READS: u8 = bareverbs_core::connect::hello::MOST_RD_ATOMIC;
 /// assert_eq!(&came, b"hello");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// One with no place for an operation does not compile:
+///
+/// ```compile_fail
+/// # use bareverbs_shell::Fabric;
+/// # use bareverbs_shell::one_sided::{Transfers, TransfersConfig};
+/// let device = Fabric::soft().unwrap().open(None).unwrap();
+/// let end = Transfers::<0>::new(&device, TransfersConfig::new("there"));
+/// ```
 pub struct Transfers<const N: usize> {
     calls: QueuePairCalls,
     books: Books<N>,
@@ -159,6 +168,7 @@ impl<const N: usize> Transfers<N> {
     /// # Errors
     /// As [`new`](Self::new); [`Error::State`] for a configuration of an unreliable queue pair.
     pub fn in_domain(domain: &Arc<ProtectionDomain>, config: TransfersConfig) -> Result<Self, Error> {
+        const { assert!(N > 0, "Transfers::<0> has no place for an operation: at least 1 may be in flight") };
         let context = domain.context();
         if config.queue_pair.service != Service::Rc {
             let what = "one-sided operations are for a reliable queue pair: begin with QueuePairConfig::rc";
@@ -232,8 +242,9 @@ impl<const N: usize> Transfers<N> {
     /// # Errors
     /// Nothing was posted with [`TransferErrorKind::Refused`], [`NotStarted`](TransferErrorKind::NotStarted),
     /// [`ForeignView`](TransferErrorKind::ForeignView), [`LocalAccess`](TransferErrorKind::LocalAccess),
-    /// [`Post`](TransferErrorKind::Post), [`NotConnected`](TransferErrorKind::NotConnected). With [`Broken`](TransferErrorKind::Broken) a part may have been: the
-    /// queue pair is broken, the operation is over for the caller, and its memory is held until the queue pair is gone.
+    /// [`Post`](TransferErrorKind::Post), [`NotConnected`](TransferErrorKind::NotConnected), [`Gone`](TransferErrorKind::Gone).
+    /// With [`Broken`](TransferErrorKind::Broken) a part may have been: the queue pair is broken, the operation is over for
+    /// the caller, and its memory is held until the queue pair is gone.
     pub fn write(&mut self, local: &View, remote: &RemoteView) -> Result<OperationId, TransferError> {
         self.start(Operation::Write, local, remote)
     }
@@ -286,8 +297,10 @@ impl<const N: usize> Transfers<N> {
 
     fn start(&mut self, operation: Operation, local: &View, remote: &RemoteView) -> Result<OperationId, TransferError> {
         self.check_thread()?;
-        if self.stage != Stage::Connected {
-            return Err(self.failed(TransferErrorKind::NotConnected));
+        match self.stage {
+            Stage::Connected => {}
+            Stage::Fresh => return Err(self.failed(TransferErrorKind::NotConnected)),
+            Stage::Failed => return Err(self.failed(TransferErrorKind::Gone)),
         }
         self.check_owner(local)?;
         self.check_access(operation, local)?;

@@ -68,7 +68,8 @@ impl BoundWindow {
         let guard: Arc<dyn ViewGuard> = Arc::clone(self) as _;
         // SAFETY: 1: the guard is the window, whose key was seen bound to regions that follow each other through its range
         // from key address 0 on (`Binder::bind` looks at both), and `asked` lies within it. 2: the window holds the regions,
-        // whose makers promised as much of their bytes (`MemoryRegion::of_dma_buf`, `register`).
+        // whose makers promised as much of their bytes (`MemoryRegion::of_dma_buf`, `register`). 3: it tells the key's own
+        // domain and that domain's device.
         Some(unsafe { View::new(range, guard) })
     }
 }

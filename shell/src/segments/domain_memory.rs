@@ -89,7 +89,7 @@ impl SegmentDomain {
 /// A view that holds the owner of its memory, too.
 fn owned(view: View, owner: Arc<dyn Keepalive>) -> View {
     let range = *view.range();
-    // SAFETY: 1 and 2: the guard holds the view, which promises the same of the same range.
+    // SAFETY: 1 and 2: the guard holds the view, which promises the same of the same range. 3: it passes on what the view says.
     unsafe { View::new(range, Arc::new(Owned { view, _owner: owner })) }
 }
 

@@ -103,7 +103,8 @@ impl FallbackRegion {
         let range = KeyedRange::new(asked.base(), key_addr, asked.len_bytes(), region.lkey(), region.rkey()).ok()?;
         let guard: Arc<dyn ViewGuard> = Arc::clone(self) as _;
         // SAFETY: 1: the guard is the region with these keys, whose first byte they call `key_base`, and `asked` lies within
-        // it. 2: the region keeps the memory, or its driver takes it away with the mapping.
+        // it. 2: the region keeps the memory, or its driver takes it away with the mapping. 3: the guard tells the region's own
+        // domain and that domain's device.
         Some(unsafe { View::new(range, guard) })
     }
 }

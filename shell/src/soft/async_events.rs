@@ -24,7 +24,7 @@ pub(super) enum Subject {
 pub(super) const fn subject(event: EventType) -> Subject {
     match event {
         EventType::CQ_ERR => Subject::Queue,
-        EventType::QP_FATAL | EventType::QP_REQ_ERR | EventType::QP_ACCESS_ERR => Subject::Pair,
+        EventType::QP_FATAL | EventType::QP_REQ_ERR | EventType::QP_ACCESS_ERR | EventType::SQ_DRAINED => Subject::Pair,
         EventType::DEVICE_FATAL => Subject::Device,
         _ => Subject::Port,
     }
@@ -92,6 +92,21 @@ impl State {
             fatal.state = QpState::ERR;
             let context = fatal.context;
             self.tell(context, EventType::QP_FATAL, pair);
+        }
+    }
+
+    /// Tells that the send queue of a queue pair is drained, if that was asked for: what had begun of its sends is done and
+    /// shown, and the rest is held.
+    #[cold]
+    pub(super) fn tell_if_drained(&mut self, index: u32) {
+        let Some(pair) = self.pairs.get_mut(index).filter(|pair| pair.tells_drained) else { return };
+        if pair.state != QpState::SQD {
+            // It failed on the way: its completions tell.
+            pair.tells_drained = false;
+        } else if !pair.waits() && !pair.sends.can_report() {
+            pair.tells_drained = false;
+            let context = pair.context;
+            self.tell(context, EventType::SQ_DRAINED, index);
         }
     }
 

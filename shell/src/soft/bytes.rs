@@ -5,16 +5,30 @@
 //! This file guarantees that bytes are touched only inside memory whose owner promised it by registering it
 //! ([`RegisteredMemory::new`]) or by posting it inline ([`InlineBytes::new`]), and only while that promise is known to
 //! hold: a [`Span`] borrows what it was made from.
+//!
+//! To a program, a device's copies are no memory accesses of its threads; these are. Two fabrics may be given the same bytes,
+//! each by safe code that cannot know of the other, and operate on them at once. So **of all fabrics of the process, one thread at
+//! a time is at registered bytes** ([`COPYING`]): such copies come one after the other, in some order, and are no data race.
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;
 use std::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bareverbs_core::verbs::Sge;
 
 use crate::soft::rng::Rng;
+
+/// Held while registered bytes are touched. Not one lock for each region: the same bytes may be registered at two places, and
+/// mapped at two addresses. Nothing is called meanwhile, so it is always the last lock.
+static COPYING: Mutex<()> = Mutex::new(());
+
+#[inline]
+fn alone() -> MutexGuard<'static, ()> {
+    COPYING.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Memory that a caller registered: possessing one proves that it is still registered.
 #[derive(Debug)]
@@ -28,10 +42,12 @@ impl RegisteredMemory {
     /// # Safety
     /// What `ibv_reg_mr` asks of its caller, until the value is dropped:
     /// 1. the bytes are readable, and writable where `writable` is set;
-    /// 2. while a posted request names some of them, no thread writes them, and where the request has them written, none
-    ///    reads them;
+    /// 2. while a posted request names some of them, no thread writes them but by values of this type, and where the request
+    ///    has them written, none reads them but so;
     /// 3. while the other end of a connection may be reading or writing some of them, the same holds; while it may be changing
-    ///    a word, no thread touches that but by atomics of 8 bytes.
+    ///    a word, no thread touches that but so or by atomics of 8 bytes.
+    ///
+    /// Other values of this type may be of the same bytes, of whatever fabric: these are not at them at once ([`COPYING`]).
     pub(super) const unsafe fn new(address: usize, length_bytes: usize, writable: bool) -> Self {
         Self { address, length_bytes, writable }
     }
@@ -94,8 +110,9 @@ impl Span<'_> {
         let end = message.len();
         message.resize(end + self.length_bytes, 0);
         let from = with_exposed_provenance::<u8>(self.address);
-        // SAFETY: the span's bytes may be read (see the makers of spans); the vector was grown by as many, and a new
-        // vector's bytes are nobody's registered memory.
+        let _alone = alone();
+        // SAFETY: the span's bytes may be read (see the makers of spans), and no other fabric writes them meanwhile; the vector
+        // was grown by as many, and a new vector's bytes are nobody's registered memory.
         unsafe { from.copy_to(message.as_mut_ptr().wrapping_add(end), self.length_bytes) };
     }
 }
@@ -112,8 +129,9 @@ impl SpanMut<'_> {
         let count = from.length_bytes.min(self.0.length_bytes);
         let source = with_exposed_provenance::<u8>(from.address);
         let target = with_exposed_provenance_mut::<u8>(self.0.address);
-        // SAFETY: the one span's bytes may be read, the other's written, by the promise of who registered them; they may
-        // overlap, which `copy` allows.
+        let _alone = alone();
+        // SAFETY: the one span's bytes may be read, the other's written, by the promise of who registered them, and no other
+        // fabric is at them meanwhile; they may overlap, which `copy` allows.
         unsafe { source.copy_to(target, count) };
     }
 
@@ -124,8 +142,10 @@ impl SpanMut<'_> {
         if self.0.length_bytes != size_of::<u64>() || !place.is_aligned() {
             return None;
         }
+        let _alone = alone();
         // SAFETY: aligned; its bytes may be read and written while the span lives, by the promise of who registered them,
-        // and whoever else touches them meanwhile does so by atomics of 8 bytes (`RegisteredMemory::new`, 3).
+        // no other fabric is at them meanwhile, and who else touches them does so by atomics of 8 bytes
+        // (`RegisteredMemory::new`, 3).
         let word = unsafe { AtomicU64::from_ptr(place) };
         let mut old = word.load(Relaxed);
         while let Err(now) = word.compare_exchange(old, change(old), AcqRel, Relaxed) {

@@ -70,6 +70,7 @@ impl State {
                 .peer
                 .and_then(|peer| self.pairs.get(self.find_peer(peer)?))
                 .is_some_and(|peer| hears(peer.state) && peer.receives.waiting() > 0),
+            QpState::SQD => pair.waits() && self.may_try(index),
             QpState::RTS => !self.is_late(index) && (pair.kind != QpType::RC || self.may_try(index)),
             _ => false,
         }
@@ -342,13 +343,20 @@ impl State {
     #[inline]
     pub(super) fn report_send(&mut self, index: u32) -> bool {
         let Some(pair) = self.pairs.get_mut(index) else { return false };
+        let drains = pair.tells_drained;
         let Some((number, request)) = pair.sends.report() else { return false };
         if !request.makes_completion() {
+            if drains {
+                self.tell_if_drained(index);
+            }
             return true;
         }
         let (queue, solicits) = (pair.send_cq, request.status != WcStatus::SUCCESS);
         let made = Made { wc: send_completion(request, pair.number), life: pair.life, number };
         self.put(queue, index, Direction::Send, made, solicits);
+        if drains {
+            self.tell_if_drained(index);
+        }
         true
     }
 

@@ -18,13 +18,16 @@
 //!   device. Of their builders only those for a list of regions are there.
 //! - A handle that was destroyed is known as such: a second destruction, or a use, is answered with EINVAL and noted
 //!   ([`SoftFabric::misuse`]).
-//! - Many fabrics live beside each other, so that tests run in parallel.
+//! - Many fabrics live beside each other, so that tests run in parallel. Of all of them, one thread at a time is at registered
+//!   bytes: two may have registered the same.
 //!
 //! # Where it differs from soft-RoCE, on purpose
 //!
 #![doc = include_str!("differences.md")]
 //!
-//! Each row is asserted on both by the test binary `verbs_conformance`.
+//! Each row is asserted on both by the test binary `verbs_conformance`. Events of ports and of GID tables are asserted on the
+//! software fabric only, since no test changes a device's; those of a queue that overflows and of a send queue that is drained on
+//! both.
 //!
 //! # How it stands
 //!

@@ -90,6 +90,7 @@ impl State {
             inline: vec![0; inline_bytes].into(),
             targets: vec![Target::default(); targets].into(),
             landed_early: false,
+            tells_drained: false,
             extended: asked.extended,
             lists: asked.list_entries.map(|entries| Box::new(Lists::new(entries, ring))),
         });
@@ -193,6 +194,9 @@ impl State {
             QpState::RESET => pair.reset(event),
             _ => pair.state = to,
         }
+        pair.tells_drained = to == QpState::SQD
+            && (mask.contains(QpAttrMask::EN_SQD_ASYNC_NOTIFY) && attr.en_sqd_async_notify != 0
+                || from == QpState::SQD && pair.tells_drained);
         if from == QpState::RESET && to == QpState::INIT {
             pair.initialised = event;
         }
@@ -202,6 +206,7 @@ impl State {
         }
         handles::set_queue_pair_state(pair.handle, to);
         self.after_change();
+        self.tell_if_drained(index);
         Ok(())
     }
 

@@ -142,6 +142,8 @@ pub(super) struct QueuePair {
     pub inline: Box<[u8]>,
     /// What one-sided operations name, one for each place of the send ring; none where there are no such operations.
     pub targets: Box<[Target]>,
+    /// Whether its owner is to be told once its send queue is drained.
+    pub tells_drained: bool,
     /// Whether a part of the next write landed before the rest.
     pub landed_early: bool,
     /// Whether it is an extended queue pair.
@@ -186,6 +188,7 @@ impl QueuePair {
         self.peer = None;
         self.tries = Tries::default();
         self.landed_early = false;
+        self.tells_drained = false;
     }
 
     /// Takes over the attributes that a move brings.

@@ -33,7 +33,9 @@ const FOR_EVER: u8 = 7;
 impl QueuePair {
     /// Whether its next send was tried in vain and waits for another try.
     pub(super) fn waits(&self) -> bool {
-        self.tries != Tries::default() && self.state == QpState::RTS && self.sends.waiting() > 0
+        // A queue that drains goes on with what it has begun.
+        let goes_on = matches!(self.state, QpState::RTS | QpState::SQD);
+        self.tries != Tries::default() && goes_on && self.sends.waiting() > 0
     }
 
     /// Counts a try in vain; the status of the send if it was one too many.

@@ -58,7 +58,7 @@ impl State {
             let mut add = |does| steps.push(Step { queue_pair: pair.number, does, index });
             if self.may_transmit(index) || pair.waits() {
                 // In error nothing goes out, and nothing befalls it.
-                let fates = if pair.state == QpState::RTS { &FATES[..] } else { &FATES[..1] };
+                let fates = if pair.state != QpState::ERR { &FATES[..] } else { &FATES[..1] };
                 fates.iter().for_each(|fate| add(Does::Send(*fate)));
             }
             if self.may_land_early(index) {

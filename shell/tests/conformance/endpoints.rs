@@ -305,7 +305,7 @@ fn b6_a_peer_that_is_gone_is_a_timeout(world: &World) {
     drop(b);
     let limit = Duration::from_millis(50);
     let error = a.wait(&Wait::at_most(limit).relax(Relax::Yield), |_| ()).expect_err("nobody is there");
-    let EndpointErrorKind::Timeout { waited, outstanding, no_credit: None, pending } = &error.kind else {
+    let EndpointErrorKind::Timeout { waited, outstanding, no_credit: None, pending, .. } = &error.kind else {
         panic!("{error}")
     };
     assert!(*waited >= limit);

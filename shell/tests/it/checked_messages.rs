@@ -250,7 +250,7 @@ fn b6_a_dead_peer_is_a_timeout_at_the_deadline_that_names_it_and_what_is_pending
     let (soft, mut a, b) = dead_peer("b6dead");
     a.send(1, |_| ()).expect("a healthy link");
     let error = wait_50_ms(&mut a, &|| ()).expect_err("nothing ever comes");
-    let EndpointErrorKind::Timeout { waited, outstanding, no_credit: None, pending } = &error.kind else {
+    let EndpointErrorKind::Timeout { waited, outstanding, no_credit: None, pending, .. } = &error.kind else {
         panic!("{error}")
     };
     assert_eq!(*waited, Duration::from_millis(50), "not before the deadline");
@@ -288,7 +288,7 @@ fn b6_an_end_behind_a_pointer_times_out_at_the_deadline_and_names_peer_and_what_
     let wait = Wait::at_most(Duration::from_millis(50)).clock(&clock).relax(Relax::Yield);
     let error = a.receive_with(&wait, &mut |_, _| panic!("a message")).expect_err("nothing ever comes");
     assert!(clock.at.get() <= 60, "it went on after the deadline");
-    let EndpointErrorKind::Timeout { waited, outstanding, no_credit: None, pending } = &error.kind else {
+    let EndpointErrorKind::Timeout { waited, outstanding, no_credit: None, pending, .. } = &error.kind else {
         panic!("{error}")
     };
     assert_eq!(*waited, Duration::from_millis(50), "not before the deadline");

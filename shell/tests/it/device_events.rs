@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use bareverbs_core::link::{Fault, Immediate, LinkError};
 use bareverbs_core::verbs::{EventType, Wc};
 use bareverbs_shell::endpoint::{
-    Endpoint, EndpointConfig, EndpointErrorKind, Frames, MessageEndpoint, Waking, connect_pair,
+    Endpoint, EndpointConfig, EndpointErrorKind, Event, Frames, MessageEndpoint, Waking, connect_pair,
 };
 use bareverbs_shell::objects::DeviceContext;
 use bareverbs_shell::objects::events::About;
-use bareverbs_shell::soft::{Answer, LiveCounts, Record, SoftConfig, SoftFabric};
+use bareverbs_shell::soft::{Answer, LiveCounts, Mode, Record, SoftConfig, SoftFabric};
 use bareverbs_shell::wait::Clock;
 use bareverbs_shell::{Error, Wait};
 
@@ -21,8 +21,9 @@ use crate::drop_log;
 use crate::ledger::calls_of;
 use crate::world::{PATIENCE, config, without_credits};
 use crate::wrapped::{
-    Spoiled, made_up_completion_events, on_making_a_queue, script_empty_completion_event, script_empty_event,
-    script_endless_events, script_event, script_made_up_completion_events, script_poll, sends, spoil, wrap,
+    Spoiled, made_up_completion_events, on_arming, on_making_a_queue, script_empty_completion_event,
+    script_empty_event, script_endless_events, script_event, script_made_up_completion_events, script_poll, sends,
+    spoil, wrap,
 };
 
 type End = Endpoint<Immediate, 8, 8>;
@@ -292,6 +293,35 @@ fn a_completion_event_that_names_no_queue_is_an_error_and_not_acknowledged() {
     soft.clear_plan();
     drop((a, b));
     assert_eq!(soft.misuse(), Vec::<String>::new());
+}
+
+#[test]
+fn what_comes_before_the_queue_is_armed_ends_a_wait_without_sleep() {
+    // Without events of the device nothing else ends a sleep early.
+    let config = SoftConfig::default().mode(Mode::Stepped).without("ibv_get_async_event");
+    let soft = SoftFabric::new(config).expect("a free slot");
+    let context = DeviceContext::open(&wrap(soft.symbols(), None), None).expect("the device");
+    let (mut a, mut b) = pair(&context, &without_credits().waking(Waking::Events));
+    a.send(1, |_| ()).expect("a healthy link");
+    // The poll before it has found nothing; a completion that is there when a queue is armed makes no event.
+    arrive_on_arming(&soft);
+    let (limit, began) = (Duration::from_secs(10), Instant::now());
+    let came = b.wait(&Wait::at_most(limit), |event| assert!(matches!(event, Event::Received(_))));
+    on_arming(None);
+    assert_eq!(came, Ok(1));
+    assert!(began.elapsed() < limit, "it slept, to its deadline");
+    soft.run_freely();
+}
+
+/// Lets all that can happen do so between a wait's first poll and the arming that comes after it.
+pub fn arrive_on_arming(soft: &SoftFabric) {
+    let soft = soft.clone();
+    on_arming(Some(Box::new(move || {
+        assert!(!soft.steps().is_empty(), "once, and something is on its way");
+        while let [step, ..] = soft.steps()[..] {
+            soft.take(step);
+        }
+    })));
 }
 
 #[test]

@@ -17,12 +17,13 @@ use bareverbs_core::teardown_order::Quiesced;
 use bareverbs_core::verbs::inline_calls::Notify;
 use bareverbs_core::verbs::{AccessFlags, Wc};
 use bareverbs_shell::endpoint::{Endpoint, EndpointErrorKind, Frames, Waking, connect_pair};
+use bareverbs_shell::errno::Errno;
 use bareverbs_shell::memory::pages::{PAGE_BYTES, Pages};
 use bareverbs_shell::objects::{
     CompletionChannel, CompletionQueue, DeviceContext, MemoryRegion, ProtectionDomain, QueuePair,
 };
-use bareverbs_shell::soft::{LiveCounts, Mode, Record, SoftConfig, SoftFabric};
-use bareverbs_shell::{Error, Wait};
+use bareverbs_shell::soft::{Answer, LiveCounts, Mode, Record, SoftConfig, SoftFabric};
+use bareverbs_shell::{Error, Fabric, Wait};
 
 use crate::own_process;
 use crate::world::{PATIENCE, World, config, send_next, stream, take};
@@ -54,6 +55,21 @@ fn an_endpoint_goes_on_in_another_thread() {
         drop(ends.map(|end| end.join().expect("all of it in order")));
         world.assert_clean();
     }
+}
+
+#[test]
+fn preparing_for_fork_is_one_call_of_the_library_and_a_refusal_or_a_missing_call_is_told() {
+    let soft = SoftFabric::new(SoftConfig::default().record(Record::Bounded(100))).expect("a free slot");
+    let fabric = Fabric::of_soft(&soft);
+    assert_eq!(fabric.prepare_for_fork(), Ok(()));
+    let symbols: Vec<_> = soft.record().iter().map(|call| call.symbol).collect();
+    assert_eq!(symbols, ["ibv_fork_init"]);
+    soft.fail("ibv_fork_init", 1, Answer::returned(libc::EINVAL));
+    let Err(Error::Call(refused)) = fabric.prepare_for_fork() else { panic!("it was refused") };
+    assert_eq!((refused.call, refused.errno), ("ibv_fork_init", Some(Errno(libc::EINVAL))));
+    let soft = SoftFabric::new(SoftConfig::default().without("ibv_fork_init")).expect("a free slot");
+    let missing = Fabric::of_soft(&soft).prepare_for_fork();
+    assert!(matches!(missing, Err(Error::Unsupported { symbol: "ibv_fork_init", .. })), "{missing:?}");
 }
 
 fn open(soft: &SoftFabric) -> Arc<DeviceContext> {

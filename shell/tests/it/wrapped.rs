@@ -59,6 +59,7 @@ pub struct Posted {
     /// The immediate's four bytes, as they lie in memory.
     pub immediate: [u8; 4],
     pub inline: bool,
+    pub signalled: bool,
 }
 
 thread_local! {
@@ -76,6 +77,7 @@ thread_local! {
     static MADE_UP: Cell<u32> = const { Cell::new(0) };
     static LAST_QUEUE: Cell<*mut Cq> = const { Cell::new(std::ptr::null_mut()) };
     static ON_QUEUE: RefCell<Option<Box<dyn Fn()>>> = const { RefCell::new(None) };
+    static ON_ARMING: RefCell<Option<Box<dyn Fn()>>> = const { RefCell::new(None) };
     static LAST_PAIR: Cell<*mut Qp> = const { Cell::new(std::ptr::null_mut()) };
     static POLLS: RefCell<VecDeque<Vec<Wc>>> = const { RefCell::new(VecDeque::new()) };
 }
@@ -89,7 +91,7 @@ pub fn wrap(real: Arc<Symbols>, spoiled: Option<Spoiled>) -> Arc<Symbols> {
         create_qp,
         reg_mr,
         query_qp: real.table().query_qp.map(|_| query_qp as _),
-        get_async_event: Some(get_async_event),
+        get_async_event: real.table().get_async_event.map(|_| get_async_event as _),
         ack_async_event: Some(ack_async_event),
         get_cq_event: Some(get_cq_event),
         ack_cq_events: Some(ack_cq_events),
@@ -151,6 +153,11 @@ pub fn on_making_a_queue(then: Option<Box<dyn Fn()>>) {
     ON_QUEUE.set(then);
 }
 
+/// What happens between a call that arms a completion queue and the arming.
+pub fn on_arming(then: Option<Box<dyn Fn()>>) {
+    ON_ARMING.set(then);
+}
+
 /// The next poll answers with these entries and asks nobody.
 pub fn script_poll(entries: Vec<Wc>) {
     POLLS.with_borrow_mut(|polls| polls.push_back(entries));
@@ -198,7 +205,7 @@ unsafe extern "C" fn open_device(device: *mut Device) -> *mut Context {
         poll_cq: (!is_spoiled(Spoiled::NoPollCq)).then_some(poll_cq),
         post_send: (!is_spoiled(Spoiled::NoPostSend)).then_some(post_send),
         post_recv: (!is_spoiled(Spoiled::NoPostRecv)).then_some(post_recv),
-        req_notify_cq: ops.req_notify_cq.filter(|_| !is_spoiled(Spoiled::NoReqNotifyCq)),
+        req_notify_cq: ops.req_notify_cq.filter(|_| !is_spoiled(Spoiled::NoReqNotifyCq)).map(|_| req_notify_cq as _),
         ..*ops
     };
     context
@@ -349,6 +356,13 @@ unsafe extern "C" fn ack_cq_events(queue: *mut Cq, count: c_uint) {
     }
 }
 
+unsafe extern "C" fn req_notify_cq(queue: *mut Cq, solicited_only: c_int) -> c_int {
+    ON_ARMING.with_borrow(|then| then.iter().for_each(|then| then()));
+    let arm = OPERATIONS.get().req_notify_cq.expect("the provider's own");
+    // SAFETY: passed on.
+    unsafe { arm(queue, solicited_only) }
+}
+
 unsafe extern "C" fn post_send(pair: *mut Qp, chain: *mut SendWr, bad: *mut *mut SendWr) -> c_int {
     let mut next = chain;
     // SAFETY: null, which ends the chain, or a request that is valid for the call.
@@ -356,7 +370,8 @@ unsafe extern "C" fn post_send(pair: *mut Qp, chain: *mut SendWr, bad: *mut *mut
         // SAFETY: four plain bytes of the request.
         let immediate = unsafe { (&raw const request.imm_data).cast::<[u8; 4]>().read() };
         let inline = request.send_flags.contains(SendFlags::INLINE);
-        SENDS.with_borrow_mut(|sends| sends.push(Posted { wr_id: request.wr_id, immediate, inline }));
+        let signalled = request.send_flags.contains(SendFlags::SIGNALED);
+        SENDS.with_borrow_mut(|sends| sends.push(Posted { wr_id: request.wr_id, immediate, inline, signalled }));
         next = request.next;
     }
     let post = OPERATIONS.get().post_send.expect("the provider's own");

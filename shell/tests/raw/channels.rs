@@ -133,7 +133,7 @@ impl Env {
             if event.event_type == wanted {
                 return match wanted {
                     EventType::CQ_ERR => unsafe { event.element.cq }.addr(),
-                    EventType::QP_FATAL => unsafe { event.element.qp }.addr(),
+                    EventType::QP_FATAL | EventType::SQ_DRAINED => unsafe { event.element.qp }.addr(),
                     _ => (unsafe { event.element.port_num }) as usize,
                 };
             }

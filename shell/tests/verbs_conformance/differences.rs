@@ -110,6 +110,18 @@ differences! {
         device: "wait for the next post",
         why: "the InfiniBand specification resumes them"
     }
+    TriedWhileDraining {
+        what: "an RC send that found no receive, its queue draining (SQD)",
+        soft: "is tried on; then it is drained",
+        device: "is held, and it is drained at once",
+        why: "the InfiniBand specification finishes what was begun"
+    }
+    DrainedUnasked {
+        what: "a send queue that is drained without `EN_SQD_ASYNC_NOTIFY`",
+        soft: "no event",
+        device: "`SQ_DRAINED`",
+        why: "the InfiniBand specification tells who asked for it"
+    }
     NoRoute {
         what: "RTR towards a GID to which no route leads",
         soft: "110 (ETIMEDOUT)",

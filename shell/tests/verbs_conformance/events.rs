@@ -3,11 +3,12 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
-use bareverbs_core::verbs::{QpState, QpType, SendFlags, WcStatus};
+use bareverbs_core::verbs::{EventType, QpAttr, QpAttrMask, QpState, QpType, SendFlags, WcStatus};
 
 use crate::differences::Difference;
-use crate::raw::channels::{Told, channel_fd, readable};
-use crate::raw::{CAP, End, Env, Moved, clear_errno, connect, errno, post_send, send, statuses};
+use crate::raw::channels::{Told, channel_fd, do_not_block, readable};
+use crate::raw::reliable::{PATIENT, rc_pair};
+use crate::raw::{CAP, End, Env, Moved, async_fd, clear_errno, connect, errno, pair, post_send, send, statuses};
 use crate::{EBUSY, FLUSHED, OK};
 
 const EAGAIN: i32 = libc::EAGAIN;
@@ -209,7 +210,6 @@ pub fn a_channel_of_another_context_is_refused(env: &Env) {
 
 /// Room for as many as are wanted, and no more.
 pub fn a_queue_that_overflows_is_told_as_an_event(env: &Env) {
-    use bareverbs_core::verbs::EventType;
     let context = env.open();
     crate::raw::channels::do_not_block(crate::raw::async_fd(context));
     let cq = env.create_cq(context, 1);
@@ -226,6 +226,87 @@ pub fn a_queue_that_overflows_is_told_as_an_event(env: &Env) {
     assert_eq!(env.wait_for(context, EventType::CQ_ERR), one.cq.addr());
     one.tear_down();
     other.tear_down();
+}
+
+/// Moves an end's queue pair to SQD, to be told when it is drained or not.
+fn begin_to_drain(end: &End, notify: u8) {
+    let attr = QpAttr { qp_state: QpState::SQD, en_sqd_async_notify: notify, ..QpAttr::default() };
+    let mask = QpAttrMask::STATE | QpAttrMask::EN_SQD_ASYNC_NOTIFY;
+    assert_eq!(end.env.modify(end.qp, &attr, mask), 0);
+}
+
+/// The asynchronous events of an end.
+fn told_of(end: &End) -> Vec<EventType> {
+    std::iter::from_fn(|| end.env.async_event(end.context).ok())
+        .map(|event| {
+            end.env.ack_async(event);
+            event.event_type
+        })
+        .collect()
+}
+
+pub fn a_send_queue_that_is_drained_is_told_once_its_sends_have_completed(env: &Env) {
+    let (one, other) = pair(env);
+    do_not_block(async_fd(one.context));
+    let mut completed = Vec::new();
+    for id in 0..16 {
+        other.post_receive(id, 0, 64);
+        one.post_send(id, 0, 64);
+        // An adversary moves in polls: some sends are done and not shown when the queue begins to drain.
+        completed.extend(env.poll_once(one.cq));
+    }
+    begin_to_drain(&one, 1);
+    let deadline = std::time::Instant::now() + Duration::from_secs(10);
+    let mut told = told_of(&one);
+    while told.is_empty() {
+        assert!(std::time::Instant::now() < deadline, "it never says so");
+        std::thread::yield_now();
+        told = told_of(&one);
+        if env.strict {
+            let _ = env.poll_once(other.cq);
+        }
+    }
+    completed.extend(std::iter::from_fn(|| env.poll_once(one.cq)));
+    assert!(env.drain(one.cq).is_empty(), "{} completed before it was told, and others after", completed.len());
+    assert_eq!((told, told_of(&one)), (vec![EventType::SQ_DRAINED], vec![]), "it is told once");
+    one.tear_down();
+    other.tear_down();
+}
+
+pub fn a_send_that_is_being_tried_is_finished_before_its_queue_is_drained(env: &Env) {
+    let (one, other) = rc_pair(env, PATIENT);
+    do_not_block(async_fd(one.context));
+    one.post_send(1, 0, 64);
+    assert!(env.drain(one.cq).is_empty(), "there is no receive: it is begun, and not done");
+    begin_to_drain(&one, 1);
+    one.post_send(2, 0, 64);
+    assert!(env.drain(one.cq).is_empty());
+    let goes_on = Difference::TriedWhileDraining.by_side(env, true, false);
+    assert_eq!(told_of(&one), if goes_on { vec![] } else { vec![EventType::SQ_DRAINED] });
+    other.post_receive(3, 0, 64);
+    other.post_receive(4, 0, 64);
+    if goes_on {
+        assert_eq!(statuses(&one.poll(1)), [(1, OK)]);
+        assert_eq!(env.wait_for(one.context, EventType::SQ_DRAINED), one.qp.addr());
+        assert_eq!(statuses(&other.poll(1)), [(3, OK)]);
+    }
+    assert!(env.drain(one.cq).is_empty(), "the rest is held");
+    assert_eq!(told_of(&one), [], "it is told once");
+    one.tear_down();
+    other.tear_down();
+}
+
+pub fn an_idle_send_queue_is_drained_at_once(env: &Env) {
+    let unasked = Difference::DrainedUnasked.by_side(env, vec![], vec![EventType::SQ_DRAINED]);
+    for (notify, told) in [(1, vec![EventType::SQ_DRAINED]), (0, unasked)] {
+        let (one, other) = pair(env);
+        do_not_block(async_fd(one.context));
+        begin_to_drain(&one, notify);
+        std::thread::sleep(env.quiet);
+        assert_eq!(told_of(&one), told, "notify {notify}");
+        one.tear_down();
+        other.tear_down();
+    }
 }
 
 pub fn no_asynchronous_event_is_eagain(env: &Env) {

@@ -82,6 +82,7 @@ cases! {
         steps_with_a_missing_attribute_are_refused
         wrong_steps_are_refused
         an_unreachable_gid_times_out
+        an_empty_gid_index_has_no_data
         posts_in_the_wrong_state_are_refused
         attributes_are_told_back
         a_reset_queue_pair_can_be_connected_anew
@@ -161,6 +162,9 @@ cases! {
         a_queue_with_an_unacknowledged_event_is_not_destroyed (misuse)
         a_channel_of_another_context_is_refused
         a_queue_that_overflows_is_told_as_an_event
+        a_send_queue_that_is_drained_is_told_once_its_sends_have_completed
+        a_send_that_is_being_tried_is_finished_before_its_queue_is_drained
+        an_idle_send_queue_is_drained_at_once
         no_asynchronous_event_is_eagain
     }
     failures {

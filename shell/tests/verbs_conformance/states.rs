@@ -4,8 +4,8 @@ use bareverbs_core::verbs::{Gid, LinkLayer, Mtu, QpAttr, QpAttrMask, QpState, Qp
 
 use crate::differences::Difference;
 use crate::raw::{
-    CAP, End, Env, INIT_MASK, RTR_MASK, RTS_MASK, init_attr, pair, post_recv, post_send, receive, rtr_attr, rts_attr,
-    send, statuses,
+    CAP, End, Env, INIT_MASK, RTR_MASK, RTS_MASK, init_attr, pair, post_recv, post_send, query_gid, query_gid_ex,
+    receive, rtr_attr, rts_attr, send, statuses,
 };
 use crate::{EINVAL, OK};
 
@@ -50,6 +50,21 @@ pub fn an_unreachable_gid_times_out(env: &Env) {
     let nowhere = Gid::new([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 203, 0, 113, 9]);
     let answer = env.modify(one.qp, &rtr_attr(other.number(), nowhere, index), RTR_MASK);
     assert_eq!(answer, Difference::NoRoute.by_side(env, libc::ETIMEDOUT, libc::ENODEV));
+    one.tear_down();
+    other.tear_down();
+}
+
+pub fn an_empty_gid_index_has_no_data(env: &Env) {
+    let (one, other) = (End::new(env), End::new(env));
+    let empty = u8::try_from(env.port(one.context).gid_tbl_len - 1).unwrap_or(u8::MAX);
+    let slot = query_gid(env, one.context, empty.into());
+    assert_eq!((slot.0, slot.1, empty > 0), (0, Gid::ZERO, true), "the plain query says zeros");
+    assert_eq!(query_gid_ex(env, one.context, empty.into()), Err(libc::ENODATA));
+    one.to_init();
+    let (index, gid) = env.gid(other.context);
+    let answer = env.modify(one.qp, &rtr_attr(other.number(), gid, empty), RTR_MASK);
+    assert_eq!(answer, libc::ENODATA);
+    assert_eq!(env.modify(one.qp, &rtr_attr(other.number(), gid, index), RTR_MASK), 0, "a refusal changed nothing");
     one.tear_down();
     other.tear_down();
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use bareverbs_shell::soft::{LiveCounts, SoftConfig, SoftDevice, SoftFabric};
+use bareverbs_shell::soft::{GidSlot, LiveCounts, SoftConfig, SoftDevice, SoftFabric};
 use bareverbs_shell::symbols::{Symbols, mlx5_system, system};
 use libtest_mimic::{Failed, Trial};
 
@@ -57,7 +57,8 @@ fn on_soft(case: &Case, ways: usize) -> Result<(), Failed> {
 }
 
 fn soft_device(case: &Case) -> SoftDevice {
-    if case.mlx5 { SoftDevice::mlx5("soft0") } else { SoftDevice::new("soft0") }
+    let device = if case.mlx5 { SoftDevice::mlx5("soft0") } else { SoftDevice::new("soft0") };
+    device.gids(vec![GidSlot::link_local(1), GidSlot::ipv4([127, 0, 0, 1]), GidSlot::Empty])
 }
 
 /// Whether the provider takes the device for its own.

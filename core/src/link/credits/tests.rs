@@ -112,3 +112,27 @@ fn a_credit_message_is_read_as_it_was_written_and_no_other_bytes_are_one() {
         assert_eq!(CreditMessage::decode(&bytes), None, "bit {bit}");
     }
 }
+
+#[test]
+fn the_other_end_is_short_at_half_of_its_window_and_not_one_above() {
+    // Windows of 1 to 8: the receives less one.
+    for receives in 2..=9_u32 {
+        let half = (receives - 1) / 2;
+        for start in [0, 100, u32::MAX - 4, 0x7FFF_FFFE] {
+            let at = Sequence::new(start);
+            let of = |mode| Credits::new(mode, receives, at, at);
+            for left in 0..receives {
+                let expected = at.plus(receives - 1 - left);
+                assert_eq!(of(CreditMode::On).is_short(expected), left <= half, "{left} left of {}", receives - 1);
+                assert!(!of(CreditMode::Off).is_short(expected), "without credits nobody is");
+            }
+            // What is granted since counts.
+            let mut granted = of(CreditMode::On);
+            granted.sent_alone(at.plus(receives - 1 + half));
+            for (left, short) in [(half.saturating_sub(1), true), (half, true), (half + 1, false)] {
+                let expected = at.plus(receives - 1 + half - left);
+                assert_eq!(granted.is_short(expected), short, "{left} left of {}", receives - 1);
+            }
+        }
+    }
+}

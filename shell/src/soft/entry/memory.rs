@@ -67,7 +67,7 @@ unsafe fn register(symbol: &'static str, pd: *mut Pd, asked: &Registration) -> *
         state.check_registration(domain, asked)?;
         let writable = asked.access.contains(AccessFlags::LOCAL_WRITE);
         // SAFETY: by 1 until the region, which holds the value, is destroyed; that no thread touches what a posted request
-        // names is what every post asks of its caller.
+        // names, other than by requests of a device, is what every post asks of its caller.
         let memory = unsafe { RegisteredMemory::new(asked.address, asked.length_bytes, writable) };
         state.register(domain, asked, memory, None)
     }))

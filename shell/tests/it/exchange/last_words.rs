@@ -71,7 +71,7 @@ fn a_peer_that_goes_on_sending_keeps_nobody_for_long() {
         (began.elapsed(), played.join().expect("no panic"))
     });
     assert!(took < SLACK, "{took:?}");
-    // As much as there is room for: it is the bytes that end it.
+    // As much as there is room for: the bytes or the time end it. That the bytes alone do is shown beside the bound.
     let mut end = scene.uc("a peer");
     let (outcome, sent) = against(&mut end, Terms::within(AMPLE), |mut peer| {
         say_too_much(&mut peer, 1);

@@ -192,7 +192,7 @@ fn registrations_go_before_the_memory_also_those_that_hold_nothing_of_it() {
     for name in ["d0", "d1"] {
         let range = KeyedRange::new(0x1000, 0x1000, 64, 1, 1).expect("bytes");
         let guard = Loose { name: device(name), ended: Arc::clone(&ended) };
-        // SAFETY: 1, 2: no device knows the key.
+        // SAFETY: 1, 2: no device knows the key. 3: the name is the guard's own.
         let view = unsafe { View::new(range, Arc::new(guard)) };
         memory.registrations(Backend::VERBS).install(view).expect("the first");
     }

@@ -102,6 +102,7 @@ fn a_part_that_is_refused_takes_those_before_it_along() {
         panic!("the device refused")
     };
     assert_eq!((failure.region().base(), failure.region().len_bytes()), (memory.addr() as u64 + 8192, 4096));
+    assert!(!failure.is_recorded() && !failure.to_string().contains("forgotten"), "{failure}");
     assert_eq!((calls_of(&soft.record(), "ibv_reg_mr"), soft.live().mrs), (3, 0));
     assert_eq!(host.register_parts(&memory).map(|views| views.len()), Ok(3), "nothing is recorded");
 }
@@ -173,6 +174,19 @@ fn a_view_tells_its_access_and_one_that_permits_others_nothing_is_not_published(
             Ok(_) => assert!(is_published, "{access:?}"),
             Err(error) => assert_eq!((error, is_published), (PublishError::NothingPermitted { device, access }, false)),
         }
+    }
+}
+
+#[test]
+fn what_is_printed_of_views_and_leases_has_no_key() {
+    let (_soft, _, host) = plain();
+    let lease = host.register(&host_memory(&[0; 8])).expect("the library takes it").publish().expect("a key");
+    let (view, remote) = (lease.view(), lease.remote());
+    let texts = [format!("{view:?}"), format!("{:?}", view.range()), format!("{remote:?}"), format!("{lease:?}")];
+    for (text, key) in texts.iter().flat_map(|text| [view.lkey(), view.rkey()].map(|key| (text, key))) {
+        let numbers: Vec<&str> = text.split(|c: char| !c.is_ascii_alphanumeric()).collect();
+        let is_there = [key.to_string(), format!("{key:#x}")].iter().any(|key| numbers.contains(&key.as_str()));
+        assert!(!is_there && !text.contains("rkey") && text.contains("8 bytes"), "{text}");
     }
 }
 

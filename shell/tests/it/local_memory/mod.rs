@@ -54,7 +54,7 @@ pub fn fake_view(bytes: AddressRange, name: &str, key: u32) -> (View, Arc<Atomic
     let deregistered = Arc::new(AtomicU32::new(0));
     let guard = FakeRegion { device: device(name), deregistered: Arc::clone(&deregistered) };
     let range = KeyedRange::new(bytes.base(), bytes.base(), bytes.len_bytes(), key, key).expect("bytes");
-    // SAFETY: 1, 2: no device knows the key, so no work request reaches anything under it.
+    // SAFETY: 1, 2: no device knows the key, so no work request reaches anything under it. 3: the name is the guard's own.
     (unsafe { View::new(range, Arc::new(guard)) }, deregistered)
 }
 

@@ -136,6 +136,25 @@ fn g1_two_devices_register_at_once_and_none_waits_for_the_other() {
     assert_eq!(scene.end(), 4);
 }
 
+#[test]
+fn where_another_domains_registration_comes_first_one_that_fails_is_not_given_its_keys() {
+    let (scene, memory) = (Scene::new(), host_memory(&[0; 100]));
+    let first = scene.domain("mlx5_0", || None);
+    let second = scene.domain("mlx5_0", {
+        let (first, memory) = (first.clone(), memory.clone());
+        move || {
+            first.register(&memory).expect("the library takes it");
+            Some(libc::ENOMEM)
+        }
+    });
+    assert_eq!(second.register(&memory).map(drop), Err(RegisterError::OtherDomain { device: device("mlx5_0") }));
+    assert!(first.registered(&memory).is_some() && second.registered(&memory).is_none());
+    assert_eq!(memory.registrations(Backend::VERBS).registered("mlx5_0").failure(), None, "the view stands");
+    GATES.lock().unwrap_or_else(PoisonError::into_inner).remove(&second.protection_domain().as_ptr().addr());
+    drop((memory, first, second));
+    assert_eq!(scene.end(), 1);
+}
+
 /// A gate that tells when a thread is inside, and holds it until it may go on.
 fn held() -> (impl Fn() -> Option<c_int> + Send + Sync, Receiver<()>, impl Fn()) {
     let ((arrived, is_inside), (go_on, may_go)) = (channel(), channel());

@@ -1,12 +1,15 @@
 //! Registrations: kinds apart, failures forgotten, threads at once.
 
-use std::sync::Barrier;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Barrier};
 
 use bareverbs_core::range::AddressRange;
-use bareverbs_shell::memory::{Backend, BackendKind, InstallError, Registered};
+use bareverbs_core::view::{DeviceName, KeyedRange};
+use bareverbs_shell::memory::{
+    Backend, BackendKind, InstallError, LocalMemory, RecordError, Registered, View, ViewGuard,
+};
 
-use super::{fake_failure, fake_view, host_memory};
+use super::{device, fake_failure, fake_view, host_memory};
 
 enum Keys {}
 
@@ -66,6 +69,56 @@ fn a_view_of_other_bytes_is_refused_and_given_back() {
     assert!(matches!(memory.registrations(Backend::VERBS).registered("d"), Registered::Nothing));
 }
 
+/// What asks the memory's registrations when it goes.
+struct Asks(LocalMemory, DeviceName);
+
+impl ViewGuard for Asks {
+    fn device(&self) -> &DeviceName {
+        &self.1
+    }
+}
+
+impl Drop for Asks {
+    fn drop(&mut self) {
+        let registrations = self.0.registrations(Backend::VERBS);
+        let failure = fake_failure(self.0.bytes(), "d", libc::EAGAIN, "x");
+        assert!(
+            registrations.record_failure(failure).is_err_and(|error| error.view().map(|view| view.lkey()) == Some(1))
+        );
+        assert_eq!(registrations.forget_failure("d"), None);
+    }
+}
+
+#[test]
+fn a_view_that_loses_is_given_back_with_no_lock_held() {
+    let (done, is_done) = std::sync::mpsc::channel();
+    // Of its own, so that one that hangs fails.
+    std::thread::spawn(move || {
+        let memory = host_memory(&[0; 64]);
+        let registrations = memory.registrations(Backend::VERBS);
+        registrations.install(fake_view(memory.bytes(), "d", 1).0).expect("the first");
+        let bytes = memory.bytes();
+        let range = KeyedRange::new(bytes.base(), bytes.base(), bytes.len_bytes(), 2, 2).expect("bytes");
+        // SAFETY: 1, 2: no device knows the key. 3: the name is the guard's own.
+        let loses = unsafe { View::new(range, Arc::new(Asks(memory.clone(), device("d")))) };
+        let _ = done.send(registrations.install(loses).map(|stands| stands.lkey()));
+    });
+    assert_eq!(is_done.recv_timeout(crate::world::PATIENCE), Ok(Ok(1)));
+}
+
+#[test]
+fn a_failure_of_other_bytes_is_refused_and_not_recorded() {
+    let memory = host_memory(&[0; 64]);
+    let (registrations, bytes) = (memory.registrations(Backend::VERBS), memory.bytes());
+    for (base, len_bytes) in [(bytes.base(), 63), (bytes.base() + 1, 64), (bytes.base() + 1, 63)] {
+        let got = AddressRange::new(base, len_bytes).expect("a range");
+        let error = registrations.record_failure(fake_failure(got, "d", libc::EAGAIN, "x")).expect_err("other bytes");
+        let RecordError::OtherBytes { got: told, expected } = error else { panic!("{error}") };
+        assert_eq!((told, expected), (got, bytes));
+        assert!(matches!(registrations.registered("d"), Registered::Nothing));
+    }
+}
+
 #[test]
 fn of_threads_that_install_and_fail_at_once_all_are_told_the_same_and_losers_are_given_back_once() {
     for round in 0..100 {
@@ -85,7 +138,11 @@ fn of_threads_that_install_and_fail_at_once_all_are_told_the_same_and_losers_are
                             registrations.install(view).map(|view| view.lkey()).ok()
                         } else {
                             drop(view);
-                            registrations.record_failure(failure).err().map(|view| view.lkey())
+                            registrations
+                                .record_failure(failure)
+                                .err()
+                                .and_then(RecordError::view)
+                                .map(|view| view.lkey())
                         };
                         (told, key, gone)
                     })

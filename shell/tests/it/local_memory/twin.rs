@@ -85,7 +85,10 @@ proptest! {
                     let failure = fake_failure(memory.bytes(), DEVICES[device], libc::EAGAIN, &reason(number));
                     let told = memory.registrations(BACKENDS[backend]).record_failure(failure);
                     match twin.entry((backend, device)).or_insert(Err(number)) {
-                        Ok(key) => prop_assert_eq!(told.map_err(|view| view.lkey()).err(), Some(*key)),
+                        Ok(key) => {
+                            let stands = told.err().and_then(|error| error.view());
+                            prop_assert_eq!(stands.map(|view| view.lkey()), Some(*key));
+                        }
                         Err(first) => {
                             let text = told.map(|failure| failure.reason().to_owned()).ok();
                             prop_assert_eq!(text, Some(reason(*first)));

@@ -27,13 +27,12 @@ fn busy(world: &World) -> (End, End, WeakLocalMemory) {
     (a, b, weak)
 }
 
-fn says_it_is_not_connected(end: &mut End) {
+fn says_that_it_is_gone(end: &mut End) {
+    let told = end.poll(|event| panic!("{event:?}")).expect_err("for good").to_string();
+    assert!(told.contains("make it anew") && !told.contains("connect first"), "{told}");
     let kinds =
         [end.poll(|event| panic!("{event:?}")), end.wait(&patiently(), |_| ()), end.wait_for_all(&patiently(), |_| ())];
-    assert_eq!(
-        kinds.map(|outcome| outcome.map_err(|error| error.kind)),
-        [const { Err(TransferErrorKind::NotConnected) }; 3]
-    );
+    assert_eq!(kinds.map(|outcome| outcome.map_err(|error| error.kind)), [const { Err(TransferErrorKind::Gone) }; 3]);
 }
 
 #[test]
@@ -44,7 +43,7 @@ fn an_abandoned_end_has_nothing_outstanding_and_its_memory_is_given_back() {
     a.abandon();
     assert_eq!(a.pending().count(), 0);
     assert!(weak.upgrade().is_err(), "nothing of the device reaches it");
-    says_it_is_not_connected(&mut a);
+    says_that_it_is_gone(&mut a);
     a.abandon();
     let told = a.close().expect("nothing refuses");
     assert_eq!(told.quiesced, Quiesced::No);
@@ -63,7 +62,7 @@ fn h3_where_an_abandoned_ends_queue_pair_stays_its_operations_and_memory_stay() 
     a.abandon();
     soft.clear_plan();
     assert_eq!(a.pending().count(), 1, "the device may be at it");
-    says_it_is_not_connected(&mut a);
+    says_that_it_is_gone(&mut a);
     drop((a, b));
     let reported = drop_log::take("abandonedkept");
     let kept = |failure: &&DropFailure| matches!(failure, DropFailure::Leaked { len_bytes: 64, .. });

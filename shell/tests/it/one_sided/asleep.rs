@@ -15,13 +15,13 @@ use bareverbs_shell::objects::DeviceContext;
 use bareverbs_shell::one_sided::{Ended, Event, OperationError, TransferErrorKind, connect_pair};
 use bareverbs_shell::soft::{Answer, LiveCounts, Mode, Record, SoftConfig, SoftFabric};
 
-use crate::device_events::until_it_sleeps;
+use crate::device_events::{arrive_on_arming, until_it_sleeps};
 use crate::drop_log;
 use crate::ledger::calls_of;
 use crate::scene::{ALL, End, memory, pattern, published, transfers_config, view};
 use crate::world::PATIENCE;
 use crate::wrapped::{
-    made_up_completion_events, script_empty_completion_event, script_endless_events, script_event,
+    made_up_completion_events, on_arming, script_empty_completion_event, script_endless_events, script_event,
     script_made_up_completion_events, wrap,
 };
 
@@ -98,6 +98,32 @@ fn an_end_or_an_arrival_wakes_a_wait_that_sleeps() {
         assert_eq!(check(told.quiesced, told.done()), Ok(()));
         assert!(told.done().any(|step| step == Step::CompletionChannel), "{:?}", told.steps);
     }
+}
+
+#[test]
+fn what_comes_before_the_queue_is_armed_ends_a_wait_without_sleep() {
+    // Without events of the device nothing else ends a sleep early.
+    let config = SoftConfig::default().mode(Mode::Stepped).without("ibv_get_async_event");
+    let soft = SoftFabric::new(config).expect("a free slot");
+    let context = DeviceContext::open(&wrap(soft.symbols(), None), None).expect("the device");
+    let (mut a, mut b) = pair(&context, Waking::Events);
+    let (here, there) = (memory(&pattern(8, 1)), memory(&[0; 8]));
+    let (local, lease) = (view(&a, &here, ALL), published(&b, &there, ALL));
+    for waits_at_the_writer in [true, false] {
+        let write = a.write_with_imm(&local, lease.remote(), 5).expect("posted");
+        arrive_on_arming(&soft);
+        let (limit, began) = (Duration::from_secs(10), Instant::now());
+        let (waits, other) = if waits_at_the_writer { (&mut a, &mut b) } else { (&mut b, &mut a) };
+        let mut came = Vec::new();
+        let count = waits.wait(&Wait::at_most(limit), |event| came.push(event));
+        on_arming(None);
+        assert!(began.elapsed() < limit, "it slept, to its deadline");
+        let ended = Event::Ended(Ended { operation: write, result: Ok(()) });
+        let arrived = Event::Arrived(Arrival { immediate: 5, len_bytes: 8 });
+        assert_eq!((count, came), (Ok(1), vec![if waits_at_the_writer { ended } else { arrived }]));
+        assert_eq!(other.poll(|_| ()), Ok(1));
+    }
+    soft.run_freely();
 }
 
 #[test]

@@ -6,4 +6,7 @@ mod faults;
 mod forked;
 mod late;
 mod meeting;
+mod posting;
 mod refused_posts;
+mod two_fabrics;
+mod waits;

@@ -29,6 +29,14 @@ fn a_post_that_is_refused_changes_nothing() {
     assert!(matches!(refused.kind, TransferErrorKind::Post(_, Some(errno)) if errno.0 == 12), "{refused}");
     assert!(refused.is_full() && refused.to_string().contains("refusedpost"), "{refused}");
     assert_eq!(a.pending().count(), 0);
+    let (gone, weak) = {
+        let other = memory(&pattern(250, 2));
+        (view(&a, &other, ALL), other.downgrade().expect("owned bytes have a weak form"))
+    };
+    soft.fail("ibv_post_send", 1, Answer::returned(12).bad_wr(BadWr::Named));
+    a.write(&gone, lease.remote()).expect_err("the first of three requests");
+    drop(gone);
+    assert!(weak.upgrade().is_err(), "the view was given back");
     let write = a.write(&local, lease.remote()).expect("the same again");
     succeed(&mut a, write);
     assert_eq!(content(&there), pattern(250, 1));

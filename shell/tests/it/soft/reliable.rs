@@ -1,11 +1,11 @@
 //! What befalls messages of reliable queue pairs on their way is made good, or the sender learns of it.
 
 use bareverbs_core::verbs::{PortState, WcStatus};
-use bareverbs_shell::soft::{MessageFault, MessageOdds, SoftConfig, SoftFabric};
+use bareverbs_shell::soft::{MessageFault, MessageOdds, SoftConfig, SoftDevice, SoftFabric};
 
 use super::raw::on_soft::{env, modes};
-use super::raw::reliable::{PATIENT, Patience, rc_pair};
-use super::raw::statuses;
+use super::raw::reliable::{PATIENT, Patience, rc_connect, rc_end, rc_pair};
+use super::raw::{CAP, statuses};
 
 const OK: WcStatus = WcStatus::SUCCESS;
 
@@ -74,6 +74,26 @@ fn a_lossy_wire_loses_nothing() {
             assert_eq!(statuses(&one.poll(1)), [(id, OK)]);
         }
         assert!(fabric.message_faults_met().len() > 20);
+        one.tear_down();
+        other.tear_down();
+    }
+}
+
+#[test]
+fn the_port_of_either_end_can_be_the_one_that_is_down() {
+    for down in ["soft0", "soft1"] {
+        let devices = vec![SoftDevice::new("soft0"), SoftDevice::new("soft1")];
+        let fabric = SoftFabric::new(SoftConfig::default().devices(devices)).expect("a free slot");
+        let ends = (rc_end(&env(&fabric, "soft0"), CAP), rc_end(&env(&fabric, "soft1"), CAP));
+        let (one, other) = rc_connect(ends.0, ends.1, Patience { retry_cnt: 3, ..PATIENT });
+        other.post_receive(1, 0, 64);
+        other.post_receive(2, 0, 64);
+        one.post_send(3, 0, 64);
+        assert_eq!((statuses(&one.poll(1)), statuses(&other.poll(1))), (vec![(3, OK)], vec![(1, OK)]));
+        fabric.set_port_state(down, 1, PortState::DOWN);
+        one.post_send(4, 0, 64);
+        assert_eq!(statuses(&one.poll(1)), [(4, WcStatus::RETRY_EXC_ERR)], "{down}");
+        assert!(one.env.poll_once(other.cq).is_none(), "{down}");
         one.tear_down();
         other.tear_down();
     }
