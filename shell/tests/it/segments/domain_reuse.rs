@@ -21,18 +21,18 @@ use bareverbs_shell::symbols::CudaSymbols;
 use super::domain_scene::{M, Making, Scene, range, seen};
 use crate::scene::ALL;
 
-/// Where tests here allocate; each has a GPU of its own.
+/// Where the memory is that is swapped.
 const AT: u64 = 0x7000_0000_0000;
 
 #[test]
 fn a_region_of_freed_memory_that_a_view_keeps_does_not_hide_the_one_of_what_is_there_now() {
     let scene = Making { provider: false, ..Making::default() }.scene();
-    scene.cuda.allocate_at(0, AT, M);
-    let stale = scene.view(AT, 4096);
-    scene.cuda.free(AT);
-    scene.cuda.allocate_at(0, AT, M);
+    let base = scene.segment(M);
+    let stale = scene.view(base, 4096);
+    scene.cuda.unmap(base);
+    scene.cuda.map(base, M);
     scene.soft.clear_record();
-    let views: Vec<_> = (0..10).map(|at| scene.view(AT + at * 4096, 4096)).collect();
+    let views: Vec<_> = (0..10).map(|at| scene.view(base + at * 4096, 4096)).collect();
     let keys: BTreeSet<_> = views.iter().map(|view| view.lkey()).collect();
     assert_eq!((scene.calls("ibv_reg_dmabuf_mr"), keys.len()), (1, 1), "they share one");
     let mut peer = scene.peer();
