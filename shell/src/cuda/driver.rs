@@ -67,6 +67,11 @@ impl CudaDriver {
         self
     }
 
+    /// The host's page, bytes: memory is exported by whole ones.
+    pub(crate) fn page_bytes(&self) -> u64 {
+        self.page_bytes
+    }
+
     /// Its table.
     pub fn symbols(&self) -> &Arc<CudaSymbols> {
         &self.calls.0

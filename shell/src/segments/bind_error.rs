@@ -100,6 +100,15 @@ pub enum BindError {
         /// How long it may be.
         limit_bytes: u64,
     },
+    /// Regions are to be cut at no multiples of the host's page, where memory cannot be exported.
+    Alignment {
+        /// The device.
+        device: Arc<str>,
+        /// How regions are to be aligned.
+        got_bytes: u64,
+        /// The host's page.
+        page_bytes: u64,
+    },
     /// A region is of another protection domain, where this one's keys are of no use.
     ForeignDomain {
         /// The device.
@@ -216,6 +225,11 @@ impl fmt::Display for BindError {
             Self::Length { device, got_bytes, limit_bytes } => {
                 write!(f, "device {device}: {got_bytes} bytes are more than the {limit_bytes} that can be counted")
             }
+            Self::Alignment { device, got_bytes, page_bytes } => write!(
+                f,
+                "device {device}: regions aligned to {got_bytes} bytes are no whole pages of {page_bytes}: set \
+                 `BinderConfig::chunk` to a multiple of that"
+            ),
             Self::ForeignDomain { device } => {
                 write!(f, "device {device}: a region is of another protection domain than the key")
             }
@@ -267,6 +281,7 @@ mod tests {
             | BindError::Parts { .. }
             | BindError::Entries { .. }
             | BindError::Length { .. }
+            | BindError::Alignment { .. }
             | BindError::ForeignDomain { .. }
             | BindError::Refused { .. }
             | BindError::Poll { .. }
@@ -293,6 +308,7 @@ mod tests {
             BindError::Unexpected { device: d(), expected_wr_id: 1, wr_id: 2, opcode: WcOpcode::RECV },
             BindError::Shell(Error::Forked { device: d() }),
             BindError::RegionAccess { device: d(), range, access: AccessFlags::LOCAL_WRITE, got: BINDABLE_ACCESS },
+            BindError::Alignment { device: d(), got_bytes: 512, page_bytes: 4096 },
         ]
         .map(of)
         .into()
@@ -301,7 +317,7 @@ mod tests {
     #[test]
     fn each_names_its_device_and_has_a_text_of_its_own() {
         let texts: std::collections::BTreeSet<String> = errors().iter().map(ToString::to_string).collect();
-        assert_eq!(texts.len(), 17);
+        assert_eq!(texts.len(), 18);
         assert!(texts.iter().all(|text| text.contains("dev0")), "{texts:#?}");
     }
 
@@ -316,6 +332,7 @@ mod tests {
             (11, &["-2"]),
             (12, &["7 ms"]),
             (13, &["LOC_QP_OP_ERR", "queue pair 5", "0x88"]),
+            (16, &["512 bytes", "4096", "BinderConfig::chunk"]),
             (14, &["0x1 ", "0x2 ", "135", "128"]),
             (16, &["0xf ", "4096 bytes", "0x100000", "0x1:"]),
         ] {

@@ -118,7 +118,8 @@ impl SegmentDomain {
     /// own.
     ///
     /// # Errors
-    /// [`BindError::Access`] for access that no binding gives; [`BindError::Shell`] if the device cannot be asked.
+    /// [`BindError::Access`] for access that no binding gives; [`BindError::Alignment`] for regions that are not cut at whole pages;
+    /// [`BindError::Shell`] if the device cannot be asked.
     pub fn new(
         domain: &Arc<ProtectionDomain>,
         cuda: CudaDriver,
@@ -127,6 +128,10 @@ impl SegmentDomain {
     ) -> Result<Self, BindError> {
         if !BINDABLE_ACCESS.contains(config.access) {
             return Err(BindError::Access { device: Arc::clone(domain.context().name()), got: config.access });
+        }
+        let (got_bytes, page_bytes) = (u64::from(config.binder.chunk.alignment().bytes()), cuda.page_bytes());
+        if !got_bytes.is_multiple_of(page_bytes) {
+            return Err(BindError::Alignment { device: Arc::clone(domain.context().name()), got_bytes, page_bytes });
         }
         let binder = match mlx5.map(|mlx5| Binder::new(domain, mlx5, config.binder)) {
             Some(Ok(binder)) => Ok(binder),
@@ -219,8 +224,12 @@ impl SegmentDomain {
         views.map_err(|kind| self.error(addr, size, kind))
     }
 
-    /// Says that memory in this range was freed, or is about to be. When this returns, no later request is served from what was
-    /// bound of it, whole segments and regions; live views keep theirs.
+    /// Says that memory in this range was freed. When this returns, no later request is served from what was bound of it, whole
+    /// segments and regions, nor is any of it bound by a scan that began before; live views keep theirs.
+    ///
+    /// Call it *after* the memory is freed, and before its address is used again. Said of memory that is still mapped, it is
+    /// undone by the next request there, which finds the segment and binds it anew: by [`IdentityPolicy::Trust`] that key would
+    /// then be handed out for other memory at that address.
     pub fn invalidate(&self, range: AddressRange) {
         let gone = self.table.invalidate(range);
         self.fallbacks.invalidate(range);

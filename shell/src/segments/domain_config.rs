@@ -15,8 +15,8 @@ pub enum IdentityPolicy {
     /// Each request asks for each mapping that it touches: below 100 ns each on an H200.
     #[default]
     Verify,
-    /// No request asks: the caller promises to [invalidate](super::SegmentDomain::invalidate) what it frees. Binding and scans
-    /// ask all the same.
+    /// No request asks: the caller promises to [invalidate](super::SegmentDomain::invalidate) what it frees, after it is freed and
+    /// before its address is used again. Binding and scans ask all the same.
     Trust,
 }
 
@@ -32,7 +32,7 @@ pub struct SegmentDomainConfig {
     pub identity: IdentityPolicy,
     /// What is permitted; see [`BINDABLE_ACCESS`](super::BINDABLE_ACCESS).
     pub access: AccessFlags,
-    /// How long a request waits for another caller's scan; after that it gets a region of its own.
+    /// How long a request waits for another caller's scan and the bindings after it; after that it gets a region of its own.
     pub patience: Duration,
     /// How keys are bound.
     pub binder: BinderConfig,
@@ -79,7 +79,7 @@ impl SegmentDomainConfig {
         Self { access, ..self }
     }
 
-    /// Sets how long a request waits for another caller's scan.
+    /// Sets how long a request waits for another caller's scan and bindings.
     #[must_use]
     pub fn patience(self, patience: Duration) -> Self {
         Self { patience, ..self }

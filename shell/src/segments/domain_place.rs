@@ -65,7 +65,7 @@ impl SegmentDomain {
     }
 
     /// How often memory may change while it is being bound before a request gives up.
-    const ROUNDS: u32 = 3;
+    pub(super) const ROUNDS: u32 = 3;
 
     fn place_by_scan(&self, asked: AddressRange, ordinal: Option<Ordinal>) -> Result<Placed, SegmentErrorKind> {
         let arrived = self.turns.arrive();
@@ -142,7 +142,7 @@ impl SegmentDomain {
             cuda: &self.cuda,
             access: self.config.access,
         };
-        let region = maker.register(asked, why.clone())?;
+        let region = maker.register(asked, &why)?;
         let view = region.view(asked).ok_or_else(|| SegmentErrorKind::Export {
             why: why.clone(),
             error: Box::new(CudaError::NotDevice { address: asked.base() }),
@@ -159,7 +159,9 @@ impl SegmentDomain {
             return;
         }
         let of = self.cuda.extent(asked.base()).map_or(region.range(), |extent| extent.range);
-        self.fallbacks.tell(of, why);
+        if !self.fallbacks.tell(of, why) {
+            return;
+        }
         let device = self.protection_domain().context().name();
         log::warn!("device {device}: memory of {of} gets regions of its own: {why}");
     }

@@ -16,8 +16,8 @@ impl SegmentDomain {
     ///
     /// # Errors
     /// [`SegmentErrorKind::Scan`] of the first scan that failed; the others were carried out all the same.
-    /// [`SegmentErrorKind::Reentered`] from within a scan; [`SegmentErrorKind::StillScanning`] where another's takes longer than
-    /// the domain's patience.
+    /// [`SegmentErrorKind::Reentered`] from within a scan; [`SegmentErrorKind::StillScanning`] where another's, or the
+    /// bindings after it, take longer than the domain's patience.
     pub fn prune(&self) -> Result<Pruned, SegmentError> {
         let ranges: Vec<_> = self.table.read().rows().iter().map(|row| row.range).collect();
         let patience_ends = Instant::now().checked_add(self.config.patience);
@@ -35,7 +35,7 @@ impl SegmentDomain {
                     Entry::Ended(_) => {}
                 }
             };
-            match self.prune_round(&turn, range) {
+            match self.prune_round(turn, range) {
                 Ok((covers, more)) => {
                     pruned.vanished += more.vanished;
                     pruned.replaced += more.replaced;

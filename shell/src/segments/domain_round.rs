@@ -2,7 +2,9 @@
 //!
 //! Protects: each segment by itself. What core decides is carried out in the order of the scan; one that fails stops neither the
 //! others nor the pruning, and its error is kept for the requests in it. What is gone or changed is served no more, and given
-//! back, before anything is bound. Nothing is logged here: a logger may wait for what other callers hold.
+//! back, before anything is bound. What was invalidated since the turn began is not bound by its scan. Nothing is logged here, and
+//! what is given back in any case is so after the turn, where that can be: a logger, or a hook that is told of what could not be
+//! freed, may wait for what other callers hold. They wait no longer than their patience all the same.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -56,6 +58,9 @@ enum Job {
     Nothing,
 }
 
+/// Segments that are served no more, or may not be: they go after the turn.
+type Gone = Vec<Arc<ServedSegment>>;
+
 /// What core decided.
 struct Jobs {
     /// One for each scanned segment, in order.
@@ -79,28 +84,35 @@ pub struct Pruned {
 impl SegmentDomain {
     /// Scans around `hint` and binds what it shows, for a request.
     pub(super) fn round(&self, turn: Turn<'_>, hint: AddressRange) -> Result<Arc<Round>, ScanError> {
+        let watch = self.table.watch();
         let scan = self.scan(hint)?;
-        turn.scanned();
-        let mut draft = self.table.draft();
+        let mut draft = watch.draft();
         let Jobs { scanned, dropped, replaced } = self.decide(&scan);
-        self.withdraw(&mut draft, dropped.into_iter().chain(replaced));
-        let failures = self.carry_out(&mut draft, &scan.segments, scanned);
+        drop(withdraw(&mut draft, dropped.into_iter().chain(replaced)));
+        let mut gone = Vec::new();
+        let failures = self.carry_out(&mut draft, &scan.segments, scanned, &mut gone);
         drop(draft);
+        drop(watch);
         let beyond_keys = failures.iter().filter(|(_, why)| why.falls_back() && !matches!(**why, NotBound::NotServed));
         self.fallbacks.remember_beyond_keys(&self.cuda, scan.covers, beyond_keys.cloned());
         let round = Arc::new(Round { covers: scan.covers, segments: scan.segments, failures });
         turn.end(&round);
+        drop(gone);
         Ok(round)
     }
 
     /// Scans around `hint` and drops what is gone.
-    pub(super) fn prune_round(&self, turn: &Turn<'_>, hint: AddressRange) -> Result<(Covers, Pruned), ScanError> {
+    pub(super) fn prune_round(&self, turn: Turn<'_>, hint: AddressRange) -> Result<(Covers, Pruned), ScanError> {
+        let watch = self.table.watch();
         let scan = self.scan(hint)?;
-        turn.scanned();
-        let mut draft = self.table.draft();
+        let mut draft = watch.draft();
         let Jobs { dropped, replaced, .. } = self.decide(&scan);
         let pruned = Pruned { vanished: dropped.len(), replaced: replaced.len() };
-        self.withdraw(&mut draft, dropped.into_iter().chain(replaced));
+        let gone = withdraw(&mut draft, dropped.into_iter().chain(replaced));
+        drop(draft);
+        drop(watch);
+        drop(turn);
+        drop(gone);
         Ok((scan.covers, pruned))
     }
 
@@ -149,59 +161,68 @@ impl SegmentDomain {
         jobs
     }
 
-    /// Serves these no more, and lets them go.
-    fn withdraw(&self, draft: &mut Draft<'_, ServedSegment>, keys: impl Iterator<Item = SegmentKey>) {
-        let gone: Vec<_> = keys.filter_map(|key| draft.remove(key)).collect();
-        if !gone.is_empty() {
-            draft.publish();
-        }
-    }
-
-    /// Binds and grows, in order; what failed, with why.
+    /// Binds and grows, in order; what failed, with why. What goes for it is left in `gone`.
+    ///
+    /// Where no queue pair can be made, or a binding did not complete in time, the rest is not tried: it would fail alike, each
+    /// after as long a wait.
     fn carry_out(
         &self,
         draft: &mut Draft<'_, ServedSegment>,
         segments: &[ScannedSegment],
         jobs: Vec<Job>,
+        gone: &mut Gone,
     ) -> Vec<(ScannedSegment, Arc<NotBound>)> {
         let mut failures = Vec::new();
+        let mut over: Option<Arc<NotBound>> = None;
         for (segment, job) in segments.iter().zip(jobs) {
             let done = match job {
-                Job::Bind { range, ordinal } => self.bind(draft, range, ordinal),
-                Job::Grow { key, to } => self.grow(draft, key, to),
-                Job::Refuse(why) => Err(why),
-                Job::Nothing => Ok(()),
+                Job::Nothing => continue,
+                Job::Refuse(why) => Err(Arc::new(why)),
+                Job::Bind { .. } | Job::Grow { .. } if over.is_some() => over.clone().map_or(Ok(()), Err),
+                job => match self.means() {
+                    Ok(means) => self.attempt(draft, job, means, gone).map_err(Arc::new),
+                    Err(why) => Err(Arc::clone(over.insert(Arc::new(why)))),
+                },
             };
             if let Err(why) = done {
-                failures.push((*segment, Arc::new(why)));
+                if matches!(*why, NotBound::Bind(BindError::Late { .. })) {
+                    over = Some(Arc::clone(&why));
+                }
+                failures.push((*segment, why));
             }
         }
         failures
     }
 
-    fn bind(
+    /// Binds or grows one segment.
+    fn attempt(
         &self,
         draft: &mut Draft<'_, ServedSegment>,
-        range: AddressRange,
-        ordinal: Ordinal,
+        job: Job,
+        (means, limits): (Means<'_>, WindowLimits),
+        gone: &mut Gone,
     ) -> Result<(), NotBound> {
-        let (means, limits) = self.means()?;
-        let bound = ServedSegment::bind(means, range, ordinal, limits)?;
-        put(draft, bound)
-    }
-
-    fn grow(&self, draft: &mut Draft<'_, ServedSegment>, key: SegmentKey, to: AddressRange) -> Result<(), NotBound> {
-        let Some(old) = draft.table().row(key).map(|row| Arc::clone(&row.value)) else {
-            return self.bind(draft, to, key.ordinal);
+        let (range, ordinal, old) = match job {
+            Job::Bind { range, ordinal } => (range, ordinal, None),
+            Job::Grow { key, to } => (to, key.ordinal, draft.table().row(key).map(|row| (key, Arc::clone(&row.value)))),
+            Job::Refuse(_) | Job::Nothing => return Ok(()),
         };
-        let (means, _) = self.means()?;
-        match old.grown(means, to) {
-            Ok(Some(grown)) => put(draft, grown),
+        if draft.is_invalidated(range) {
+            // The scan may have begun before that.
+            return Err(NotBound::Changed);
+        }
+        let Some((key, old)) = old else {
+            return put(draft, ServedSegment::bind(means, range, ordinal, limits)?, gone);
+        };
+        let grown = old.grown(means, range);
+        gone.push(old);
+        match grown {
+            Ok(Some(grown)) => put(draft, grown, gone),
             Ok(None) => Ok(()),
             Err(why) => {
                 if why == NotBound::Changed {
                     // The old part, too, may be other memory.
-                    self.withdraw(draft, std::iter::once(key));
+                    gone.extend(withdraw(draft, std::iter::once(key)));
                 }
                 Err(why)
             }
@@ -223,13 +244,23 @@ impl SegmentDomain {
     }
 }
 
+/// Serves these no more; they go when the caller lets them.
+fn withdraw(draft: &mut Draft<'_, ServedSegment>, keys: impl Iterator<Item = SegmentKey>) -> Gone {
+    let gone: Gone = keys.filter_map(|key| draft.remove(key)).collect();
+    if !gone.is_empty() {
+        draft.publish();
+    }
+    gone
+}
+
 /// Puts a segment in the place of what overlaps it.
-fn put(draft: &mut Draft<'_, ServedSegment>, bound: ServedSegment) -> Result<(), NotBound> {
+fn put(draft: &mut Draft<'_, ServedSegment>, bound: ServedSegment, gone: &mut Gone) -> Result<(), NotBound> {
     let (range, ordinal) = (bound.range(), bound.ordinal());
     let value = Arc::new(bound);
-    let displaced = draft.change(|table| {
-        let displaced: Vec<_> = std::iter::from_fn(|| table.take_overlapping(range, ordinal)).collect();
-        table.insert(Row { range, ordinal, value }).map(|()| displaced)
+    gone.push(Arc::clone(&value));
+    let inserted = draft.change(|table| {
+        gone.extend(std::iter::from_fn(|| table.take_overlapping(range, ordinal)).map(|row| row.value));
+        table.insert(Row { range, ordinal, value })
     });
-    displaced.map(drop).map_err(|_| NotBound::TableFull { capacity: MAX_SEGMENTS })
+    inserted.map_err(|_| NotBound::TableFull { capacity: MAX_SEGMENTS })
 }

@@ -1,9 +1,9 @@
 //! Whose turn it is to scan and bind.
 //!
 //! Protects: one caller at a time scans, with no lock held, and nobody waits for ever. A turn ends when it is dropped, by a
-//! panic too. While another's scanner runs, a caller waits no longer than its patience, since that scanner may need something
-//! that this very caller holds; while another binds, which takes device calls only, it waits until that is over. A thread that
-//! comes again within its own turn (a scanner that asks its domain) is told so.
+//! panic too. A caller waits for another's turn no longer than its patience, whatever that one is at: its scanner, or a hook that
+//! is told of what could not be freed, may need something that this very caller holds. A thread that comes again within its own
+//! turn (a scanner that asks its domain) is told so.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
@@ -20,18 +20,12 @@ pub(super) struct Turns {
 
 #[derive(Default)]
 struct State {
-    /// Whose turn it is, and what its owner is at.
-    holder: Option<(ThreadId, Stage)>,
+    /// Whose turn it is.
+    holder: Option<ThreadId>,
     /// How many turns have begun.
     begun: Ticket,
     /// What the last turn to bind came to.
     last: Option<(Ticket, Arc<Round>)>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    Scanning,
-    Binding,
 }
 
 /// A turn's number, from 1.
@@ -46,7 +40,7 @@ pub(super) enum Entry<'a> {
     Ended(Option<Arc<Round>>),
     /// This thread has the turn already.
     Reentered,
-    /// Another's scan is not over, and this caller's patience is.
+    /// Another's turn is not over, and this caller's patience is.
     StillScanning,
 }
 
@@ -59,14 +53,13 @@ impl Turns {
     /// Takes the turn, or waits until another's ends.
     pub(super) fn enter(&self, arrived: Ticket, patience_ends: Option<Instant>) -> Entry<'_> {
         let mut state = self.lock();
-        let Some((holder, _)) = state.holder else { return Entry::Mine(self.begin(state)) };
+        let Some(holder) = state.holder else { return Entry::Mine(self.begin(state)) };
         if holder == thread::current().id() {
             return Entry::Reentered;
         }
         let waited_for = state.begun;
-        while let Some((_, stage)) = state.holder.filter(|_| state.begun == waited_for) {
-            let left = patience_ends.map(|ends| ends.saturating_duration_since(Instant::now()));
-            state = match left.filter(|_| stage == Stage::Scanning) {
+        while state.holder.is_some() && state.begun == waited_for {
+            state = match patience_ends.map(|ends| ends.saturating_duration_since(Instant::now())) {
                 Some(left) if left.is_zero() => return Entry::StillScanning,
                 Some(left) => self.over.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0,
                 None => self.over.wait(state).unwrap_or_else(PoisonError::into_inner),
@@ -78,7 +71,7 @@ impl Turns {
 
     fn begin<'a>(&'a self, mut state: MutexGuard<'a, State>) -> Turn<'a> {
         state.begun = Ticket(state.begun.0 + 1);
-        state.holder = Some((thread::current().id(), Stage::Scanning));
+        state.holder = Some(thread::current().id());
         Turn { of: self, ticket: state.begun }
     }
 
@@ -95,14 +88,6 @@ pub(super) struct Turn<'a> {
 }
 
 impl Turn<'_> {
-    /// The scanner has answered: what follows takes device calls only.
-    pub(super) fn scanned(&self) {
-        if let Some((_, stage)) = &mut self.of.lock().holder {
-            *stage = Stage::Binding;
-        }
-        self.of.over.notify_all();
-    }
-
     /// Ends the turn with what it came to, for those who waited.
     pub(super) fn end(self, round: &Arc<Round>) {
         let before = self.of.lock().last.replace((self.ticket, Arc::clone(round)));

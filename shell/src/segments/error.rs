@@ -73,7 +73,7 @@ pub enum SegmentErrorKind {
     Scan(ScanError),
     /// The scanner, or what it called, asked the domain that was waiting for it, for what is not bound.
     Reentered,
-    /// Another caller's scan was not over, and there is nothing that could be registered without one.
+    /// Another caller's scan, with the bindings after it, was not over, and there is nothing that could be registered without one.
     StillScanning,
     /// The segment that it is in could not be bound.
     NotBound {
@@ -159,7 +159,7 @@ pub enum NoKey {
     NotBound(Arc<NotBound>),
     /// No scanned segment covers it.
     NotScanned,
-    /// Another caller's scan was not over.
+    /// Another caller's scan, with the bindings after it, was not over.
     StillScanning,
 }
 
@@ -173,7 +173,9 @@ impl fmt::Display for NoKey {
             Self::Straddles => f.write_str("it lies in more than one key's window: ask for it in parts"),
             Self::NotBound(why) => write!(f, "its segment has no key: {why}"),
             Self::NotScanned => f.write_str("no scanned segment covers it"),
-            Self::StillScanning => f.write_str("another caller's scan takes longer than this one's patience"),
+            Self::StillScanning => {
+                f.write_str("another caller's scan and bindings take longer than this one's patience")
+            }
         }
     }
 }

@@ -17,6 +17,7 @@ use bareverbs_core::segments::{Covers, ScannedSegment};
 use bareverbs_core::verbs::AccessFlags;
 use bareverbs_core::view::{DeviceName, KeyedRange};
 
+use super::domain::SegmentDomain;
 use super::error::{NoKey, NotBound, SegmentErrorKind};
 use super::served_identity::Identity;
 use crate::cuda::CudaDriver;
@@ -50,8 +51,14 @@ impl ViewGuard for FallbackRegion {
 }
 
 impl Maker<'_> {
-    /// Registers what holds `asked`.
-    pub(super) fn register(&self, asked: AddressRange, why: NoKey) -> Result<Arc<FallbackRegion>, SegmentErrorKind> {
+    /// Registers what holds `asked`, and does so anew where that changed meanwhile.
+    pub(super) fn register(&self, asked: AddressRange, why: &NoKey) -> Result<Arc<FallbackRegion>, SegmentErrorKind> {
+        let attempts = (0..SegmentDomain::ROUNDS).map(|_| self.attempt(asked, why.clone()));
+        let settled = attempts.into_iter().find(|made| !matches!(made, Err(SegmentErrorKind::Changing)));
+        settled.unwrap_or(Err(SegmentErrorKind::Changing))
+    }
+
+    fn attempt(&self, asked: AddressRange, why: NoKey) -> Result<Arc<FallbackRegion>, SegmentErrorKind> {
         let export_error = |error| SegmentErrorKind::Export { why: why.clone(), error: Box::new(error) };
         let before = Identity::of(self.cuda, asked).map_err(export_error)?;
         let exported = self.cuda.export(asked).map_err(export_error)?;
@@ -131,11 +138,15 @@ const MAX_TOLD: usize = 4096;
 impl Fallbacks {
     /// A view over a region that lives and covers `asked`, if its memory is still the same.
     pub(super) fn live_view(&self, cuda: &CudaDriver, asked: AddressRange) -> Option<View> {
-        let region = {
+        // The driver is asked, and what was held meanwhile let go, with no lock held. One of freed memory may live beside one of
+        // what is there now.
+        let candidates: Vec<_> = {
             let state = self.lock();
-            state.live.iter().filter(|(range, _)| range.covers(asked)).find_map(|(_, region)| region.upgrade())?
+            let covering = state.live.iter().filter(|(range, _)| range.covers(asked));
+            covering.filter_map(|(_, region)| region.upgrade()).collect()
         };
-        region.view(asked).filter(|_| region.identity.holds(cuda, asked))
+        // The latest first.
+        candidates.iter().rev().find(|region| region.identity.holds(cuda, asked)).and_then(|region| region.view(asked))
     }
 
     /// Shares a region with later requests.
@@ -189,19 +200,34 @@ impl Fallbacks {
         self.lock().told.iter().any(|(of, told)| *told == kind && of.offset_of(asked.base()).is_some())
     }
 
-    /// It is told of this segment or allocation.
-    pub(super) fn tell(&self, of: AddressRange, why: &NoKey) {
+    /// Whether it is to be told of this segment or allocation, which is then told. One that has grown since was told before.
+    pub(super) fn tell(&self, of: AddressRange, why: &NoKey) -> bool {
+        let kind = kind_of(why);
         let mut state = self.lock();
-        if state.told.len() >= MAX_TOLD {
-            state.told.clear();
+        let mut grown =
+            state.told.iter_mut().filter(|(told, as_kind)| *as_kind == kind && told.overlaps(of)).peekable();
+        let is_new = grown.peek().is_none();
+        grown.for_each(|(told, _)| *told = union(*told, of));
+        if is_new {
+            if state.told.len() >= MAX_TOLD {
+                state.told.clear();
+            }
+            state.told.push((of, kind));
         }
-        state.told.push((of, kind_of(why)));
+        is_new
     }
 
     /// Nothing panics with it held, and what it guards is whole at any time.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The least range that covers both.
+fn union(a: AddressRange, b: AddressRange) -> AddressRange {
+    let base = a.base().min(b.base());
+    let end = a.end().zip(b.end()).map(|(a, b)| a.max(b));
+    end.and_then(|end| AddressRange::new(base, end - base).ok()).unwrap_or(a)
 }
 
 fn kind_of(why: &NoKey) -> u8 {

@@ -1,7 +1,8 @@
 //! The table that requests are served from, and how a changed one takes its place.
 //!
 //! Protects: readers never wait. Whoever changes the table changes a copy, and publishes it whole; a reader sees the one before
-//! or the one after. What is invalidated meanwhile is taken out of the copy, too, so that it does not come back with it.
+//! or the one after. What is invalidated from the start of a turn on, the scan included, is taken out of the copy, too, so that
+//! it does not come back with it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -22,9 +23,9 @@ pub(super) struct ServedTable<V> {
 
 #[derive(Default)]
 struct Changes {
-    /// Whether a draft is open.
-    drafting: bool,
-    /// What was invalidated since it was opened.
+    /// Whether somebody watches.
+    watched: bool,
+    /// What was invalidated since.
     invalidated: Vec<AddressRange>,
 }
 
@@ -39,18 +40,17 @@ impl<V> ServedTable<V> {
         self.current.load()
     }
 
-    /// A copy to be changed. There is one at a time.
-    pub(super) fn draft(&self) -> Draft<'_, V> {
-        let mut changes = self.lock();
-        *changes = Changes { drafting: true, invalidated: Vec::new() };
-        Draft { of: self, table: copy(&self.read()), dirty: false }
+    /// Remembers from now on what is invalidated. There is one who watches at a time.
+    pub(super) fn watch(&self) -> Watch<'_, V> {
+        *self.lock() = Changes { watched: true, invalidated: Vec::new() };
+        Watch { of: self }
     }
 
     /// Takes out all that overlaps `range`, here and in a draft that is open. What was taken out is answered, so that the caller
     /// lets it go with no lock held.
     pub(super) fn invalidate(&self, range: AddressRange) -> Vec<Arc<V>> {
         let mut changes = self.lock();
-        if changes.drafting {
+        if changes.watched {
             changes.invalidated.push(range);
         }
         let current = self.read();
@@ -69,6 +69,24 @@ impl<V> ServedTable<V> {
     fn lock(&self) -> MutexGuard<'_, Changes> {
         // Whatever a thread that panicked left there is whole.
         self.changes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What is invalidated is remembered while it lives.
+pub(super) struct Watch<'a, V> {
+    of: &'a ServedTable<V>,
+}
+
+impl<V> Watch<'_, V> {
+    /// A copy to be changed. There is one at a time.
+    pub(super) fn draft(&self) -> Draft<'_, V> {
+        Draft { of: self.of, table: copy(&self.of.read()), dirty: false }
+    }
+}
+
+impl<V> Drop for Watch<'_, V> {
+    fn drop(&mut self) {
+        *self.of.lock() = Changes::default();
     }
 }
 
@@ -101,15 +119,20 @@ impl<V> Draft<'_, V> {
         self.change(|table| table.remove(key)).map(|row| row.value)
     }
 
+    /// Whether any of `range` was invalidated since the [watch](ServedTable::watch) began: a scan of it may be out of date.
+    pub(super) fn is_invalidated(&self, range: AddressRange) -> bool {
+        self.of.lock().invalidated.iter().any(|gone| gone.overlaps(range))
+    }
+
     /// Lets readers see it as it is now.
     pub(super) fn publish(&mut self) {
         if !self.dirty {
             return;
         }
-        let mut changes = self.of.lock();
-        let invalidated = std::mem::take(&mut changes.invalidated);
+        let changes = self.of.lock();
+        let invalidated = changes.invalidated.iter();
         let taken: Vec<_> =
-            invalidated.into_iter().flat_map(|range| self.change(|table| take_overlapping(table, range))).collect();
+            invalidated.flat_map(|range| self.change(|table| take_overlapping(table, *range))).collect();
         self.dirty = false;
         let before = self.of.current.swap(Arc::clone(&self.table));
         // What nobody needs any more is given back with no lock held.
@@ -122,7 +145,6 @@ impl<V> Draft<'_, V> {
 impl<V> Drop for Draft<'_, V> {
     fn drop(&mut self) {
         self.publish();
-        self.of.lock().drafting = false;
     }
 }
 
@@ -171,7 +193,8 @@ mod tests {
     #[test]
     fn readers_see_a_change_when_it_is_published_and_keep_what_they_read() {
         let (table, value) = (ServedTable::new(), Arc::new(1));
-        let mut draft = table.draft();
+        let watch = table.watch();
+        let mut draft = watch.draft();
         add(&mut draft, 0, &value);
         assert_eq!(bases(&table), []);
         draft.publish();
@@ -186,12 +209,14 @@ mod tests {
     fn a_panic_publishes_what_was_done_and_the_next_draft_begins_there() {
         let (table, value) = (ServedTable::new(), Arc::new(1));
         let panicked = catch_unwind(AssertUnwindSafe(|| {
-            let mut draft = table.draft();
+            let watch = table.watch();
+            let mut draft = watch.draft();
             add(&mut draft, 0, &value);
             panic!("in the midst");
         }));
         assert!(panicked.is_err());
-        let mut draft = table.draft();
+        let watch = table.watch();
+        let mut draft = watch.draft();
         add(&mut draft, 20, &value);
         drop(draft);
         assert_eq!(bases(&table), [0, 20]);
@@ -200,7 +225,8 @@ mod tests {
     #[test]
     fn what_is_invalidated_while_a_draft_is_open_does_not_come_back_with_it() {
         let (table, value) = (ServedTable::new(), Arc::new(1));
-        let mut draft = table.draft();
+        let watch = table.watch();
+        let mut draft = watch.draft();
         [0, 20, 40].into_iter().for_each(|base| add(&mut draft, base, &value));
         draft.publish();
         assert_eq!(table.invalidate(range(25, 1)).len(), 1);
@@ -210,8 +236,16 @@ mod tests {
         assert_eq!(table.invalidate(range(60, 1)).len(), 0);
         drop(draft);
         assert_eq!(bases(&table), [0, 40]);
-        // Later drafts know nothing of it.
-        let mut draft = table.draft();
+        // Not even if it is bound again: what was scanned before may be out of date.
+        let mut draft = watch.draft();
+        assert!(draft.is_invalidated(range(20, 10)) && !draft.is_invalidated(range(26, 20)));
+        add(&mut draft, 20, &value);
+        drop(draft);
+        drop(watch);
+        assert_eq!(bases(&table), [0, 40]);
+        // Later ones know nothing of it.
+        let watch = table.watch();
+        let mut draft = watch.draft();
         add(&mut draft, 20, &value);
         drop(draft);
         assert_eq!(bases(&table), [0, 20, 40]);
@@ -220,7 +254,8 @@ mod tests {
     #[test]
     fn nothing_keeps_a_value_that_was_taken_out() {
         let (table, value) = (ServedTable::new(), Arc::new(1));
-        let mut draft = table.draft();
+        let watch = table.watch();
+        let mut draft = watch.draft();
         [0, 20].into_iter().for_each(|base| add(&mut draft, base, &value));
         draft.publish();
         drop(draft.remove(SegmentKey { base: 0, ordinal: Ordinal(0) }));
@@ -237,7 +272,8 @@ mod tests {
         // Unoptimised, a new table passes over the stack a few times; a copy never does.
         let changed = std::thread::Builder::new().stack_size(1 << 20).spawn(|| {
             let (table, value) = (ServedTable::new(), Arc::new(1));
-            let mut draft = table.draft();
+            let watch = table.watch();
+            let mut draft = watch.draft();
             (0..100).for_each(|at| add(&mut draft, at * 20, &value));
             draft.publish();
             drop(draft);

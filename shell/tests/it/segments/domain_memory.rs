@@ -7,12 +7,12 @@
 
 use std::sync::{Arc, Mutex};
 
-use bareverbs_core::segments::Ordinal;
+use bareverbs_core::segments::{Alignment, ChunkLimits, Ordinal};
 use bareverbs_core::verbs::AccessFlags;
 use bareverbs_shell::memory::{Backend, HostDomain, Keepalive, LocalMemory, Location, OwnedBytes, WeakKeepalive};
 use bareverbs_shell::objects::ProtectionDomain;
 use bareverbs_shell::segments::{
-    BindError, IdentityPolicy, NoKey, SegmentDomain, SegmentDomainConfig, SegmentErrorKind,
+    BindError, BinderConfig, IdentityPolicy, NoKey, SegmentDomain, SegmentDomainConfig, SegmentErrorKind,
 };
 use bareverbs_shell::soft::{Answer, SoftConfig, SoftDevice};
 
@@ -148,6 +148,25 @@ fn access_that_a_binding_cannot_give_is_refused_when_the_domain_is_made() {
 }
 
 #[test]
+fn regions_that_are_not_cut_at_whole_pages_are_refused_when_the_domain_is_made() {
+    let scene = Scene::new();
+    let aligned =
+        |bytes| ChunkLimits::new(Alignment::new(bytes).expect("a power of two"), M - 512).expect("a multiple");
+    let config = SegmentDomainConfig::default();
+    let odd = config.clone().binder(BinderConfig::default().chunk(aligned(512)));
+    let large = scene.driver.clone().with_page_bytes(2 * M);
+    for (driver, config, got_bytes, page_bytes) in [
+        (scene.driver.clone().with_page_bytes(4096), odd, 512, 4096),
+        // The default, where the host has huge pages only.
+        (large, config, M, 2 * M),
+    ] {
+        let refused = SegmentDomain::new(&scene.pd, driver, Some(scene.soft.mlx5_symbols()), config).map(drop);
+        assert_eq!(refused, Err(BindError::Alignment { device: "mlx5_0".into(), got_bytes, page_bytes }));
+    }
+    scene.assert_all_goes();
+}
+
+#[test]
 fn without_an_mlx5_device_or_its_provider_all_device_memory_gets_regions_of_its_own() {
     let plain = SoftConfig::default().devices(vec![SoftDevice::new("soft0")]);
     let scenes = [Making { provider: false, ..Making::default() }, Making { fabric: plain, ..Making::default() }];
@@ -260,6 +279,25 @@ fn why_no_key_serves_is_told_once_for_each_segment_with_nothing_held() {
         assert!(told[1].contains(&format!("{b:#x}")), "{told:?}");
         assert_eq!(scene.domain.statistics().fallbacks, 9);
         drop(told);
+        scene.assert_all_goes();
+    });
+}
+
+#[test]
+fn a_segment_that_grows_is_told_of_once() {
+    own_process::run("segments::domain_memory::a_segment_that_grows_is_told_of_once", &[], || {
+        log::set_logger(&TOLD).expect("none is set");
+        log::set_max_level(log::LevelFilter::Warn);
+        let mut making = Making::default();
+        making.config = making.config.given([Ordinal(3)]);
+        let scene = making.scene();
+        let base = scene.segment(M);
+        for turn in 0..5 {
+            drop(scene.view(base + turn * M, 4096));
+            scene.cuda.map(base + (turn + 1) * M, M);
+        }
+        let told = TOLD.0.lock().expect("whole").clone();
+        assert_eq!((told.len(), scene.domain.statistics().fallbacks), (1, 5), "{told:?}");
         scene.assert_all_goes();
     });
 }
