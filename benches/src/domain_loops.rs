@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::hint::black_box;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -101,13 +101,6 @@ impl Bound {
         }
         sum
     }
-
-    /// One slow registration: scanned, exported, registered, bound, published; and taken back.
-    fn register_slowly(&self) {
-        let view = self.domain.register(self.extra.base(), self.extra.len_bytes());
-        view.expect("it is bound");
-        self.domain.invalidate(self.extra);
-    }
 }
 
 /// What the usual implementation gives out.
@@ -198,8 +191,87 @@ fn take_in(segments: &mut HashMap<u64, TwinSegment>, seen: AddressRange) {
     }
 }
 
+/// What registers what is bound, and slowly what is not.
+pub trait Registers: Sync {
+    /// Requests in what is bound.
+    fn requests(&self) -> Box<[AddressRange; REQUESTS]>;
+    /// `n` registrations of what is bound, each given back at once; answers how many were served.
+    fn hits(&self, requests: &[AddressRange; REQUESTS], n: u64) -> u64;
+    /// One slow registration, taken back.
+    fn register_slowly(&self);
+    /// How many scans began so far.
+    fn scans(&self) -> u64;
+}
+
+impl Registers for Bound {
+    fn requests(&self) -> Box<[AddressRange; REQUESTS]> {
+        self.requests()
+    }
+
+    fn hits(&self, requests: &[AddressRange; REQUESTS], n: u64) -> u64 {
+        self.hits(requests, n)
+    }
+
+    /// Scanned, exported, registered, bound, published.
+    fn register_slowly(&self) {
+        let view = self.domain.register(self.extra.base(), self.extra.len_bytes());
+        view.expect("it is bound");
+        self.domain.invalidate(self.extra);
+    }
+
+    fn scans(&self) -> u64 {
+        self.domain.statistics().scans
+    }
+}
+
+/// The usual implementation, with a scan that takes as long; nothing is exported, registered or bound.
+pub struct SlowTwin {
+    twin: Twin,
+    segments: Vec<AddressRange>,
+    extra: AddressRange,
+    scans: Arc<AtomicU64>,
+}
+
+impl SlowTwin {
+    /// With these segments bound.
+    ///
+    /// # Panics
+    /// If one of them lies at the end of the address space.
+    pub fn new(segments: &[AddressRange]) -> Self {
+        let end = segments.iter().map(|range| range.base() + range.len_bytes()).max().unwrap_or(SEGMENT_BYTES);
+        let extra = AddressRange::new(end + SEGMENT_BYTES, SEGMENT_BYTES).expect("a range");
+        let scans = Arc::new(AtomicU64::new(0));
+        let began = Arc::clone(&scans);
+        let scan = move || {
+            began.fetch_add(1, Ordering::Relaxed);
+            thread::sleep(SCAN_TIME);
+            vec![extra]
+        };
+        Self { twin: Twin::new(segments, scan), segments: segments.to_vec(), extra, scans }
+    }
+}
+
+impl Registers for SlowTwin {
+    fn requests(&self) -> Box<[AddressRange; REQUESTS]> {
+        requests(&self.segments)
+    }
+
+    fn hits(&self, requests: &[AddressRange; REQUESTS], n: u64) -> u64 {
+        self.twin.hits(requests, n)
+    }
+
+    fn register_slowly(&self) {
+        self.twin.register(self.extra).expect("it is bound");
+        self.twin.segments.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.extra.base());
+    }
+
+    fn scans(&self) -> u64 {
+        self.scans.load(Ordering::Relaxed)
+    }
+}
+
 /// How long `threads` threads take for `n` registrations each of what is bound.
-fn by_threads(bound: &Bound, requests: &[AddressRange; REQUESTS], threads: usize, n: u64) -> Duration {
+fn by_threads(bound: &impl Registers, requests: &[AddressRange; REQUESTS], threads: usize, n: u64) -> Duration {
     let start = Barrier::new(threads + 1);
     thread::scope(|scope| {
         for _ in 0..threads {
@@ -215,8 +287,8 @@ fn by_threads(bound: &Bound, requests: &[AddressRange; REQUESTS], threads: usize
 }
 
 /// Times of 8 threads' registrations of what is bound: without another thread, and beside one that is inside slow registrations.
-pub struct Beside<'a> {
-    bound: &'a Bound,
+pub struct Beside<'a, R> {
+    bound: &'a R,
     requests: Box<[AddressRange; REQUESTS]>,
     busy: AtomicBool,
     over: AtomicBool,
@@ -225,14 +297,14 @@ pub struct Beside<'a> {
 /// Threads that register.
 pub const THREADS: usize = 8;
 
-impl<'a> Beside<'a> {
-    /// Among these segments.
-    pub fn new(bound: &'a Bound) -> Self {
+impl<'a, R: Registers> Beside<'a, R> {
+    /// Among the segments that it has bound.
+    pub fn new(bound: &'a R) -> Self {
         Self { bound, requests: bound.requests(), busy: AtomicBool::new(false), over: AtomicBool::new(false) }
     }
 
     /// Runs `measure` while the other thread stands ready.
-    pub fn with<R>(&self, measure: impl FnOnce(&Self) -> R) -> R {
+    pub fn with<M>(&self, measure: impl FnOnce(&Self) -> M) -> M {
         thread::scope(|scope| {
             scope.spawn(|| {
                 while !self.over.load(Ordering::Relaxed) {
@@ -259,9 +331,9 @@ impl<'a> Beside<'a> {
 
     /// The same while the other thread is inside a slow registration, again and again.
     pub fn beside(&self, n: u64) -> Duration {
-        let scans = self.bound.domain.statistics().scans;
+        let scans = self.bound.scans();
         self.busy.store(true, Ordering::Relaxed);
-        while self.bound.domain.statistics().scans == scans {
+        while self.bound.scans() == scans {
             thread::yield_now();
         }
         let elapsed = by_threads(self.bound, &self.requests, THREADS, n);

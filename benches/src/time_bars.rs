@@ -7,7 +7,7 @@ use bareverbs_shell::memory::AccessLock;
 use parking_lot::RwLock;
 
 use crate::c_side::{CSide, Compiled, Work};
-use crate::domain_loops::{Beside, Bound, THREADS, Twin};
+use crate::domain_loops::{Beside, Bound, Registers, SlowTwin, THREADS, Twin};
 use crate::lock_loops::{CondvarLock, ThreeModes, disjoint_pairs, exclusive_pairs, read_pairs, two_threads};
 use crate::provider::{For, Provider};
 use crate::segment_loops::{self as segments, Lie, REQUESTS};
@@ -41,6 +41,8 @@ enum Kind {
     UsualHits(usize),
     /// Registrations of several threads beside a slow one, and without.
     HitsBesideSlow,
+    /// The same of the usual implementation, on both sides.
+    UsualHitsBesideSlow,
 }
 
 const fn row(what: &'static str, bar: f64, kind: Kind) -> Row {
@@ -58,7 +60,7 @@ const LONG_TURNS: u32 = 60;
 const LOCK_PAIRS: u64 = 1000;
 const CONTENDED_PAIRS: u64 = 400_000;
 
-use Kind::{Hits, HitsBesideSlow, Lock, LookUps, Posts, UsualHits, Walk};
+use Kind::{Hits, HitsBesideSlow, Lock, LookUps, Posts, UsualHits, UsualHitsBesideSlow, Walk};
 
 /// All that is compared.
 pub const ROWS: &[Row] = &[
@@ -103,6 +105,7 @@ pub const ROWS: &[Row] = &[
     shown("register, bound, among 64: the usual way", UsualHits(64)),
     row("register, bound, among 4096: the usual way", 0.02, UsualHits(4096)),
     row("register, bound, 8 threads beside a slow one: idle", 1.5, HitsBesideSlow),
+    shown("the usual way, 8 threads beside a slow one: idle", UsualHitsBesideSlow),
 ];
 
 /// Measures the rows wanted; tells each one's place and numbers, per round.
@@ -118,7 +121,8 @@ pub fn measure(wanted: impl Fn(&Row) -> bool, mut tell: impl FnMut(usize, Pair))
             Walk(len) => walk(len),
             Hits(len) => hits(len),
             UsualHits(len) => usual_hits(len),
-            HitsBesideSlow => hits_beside_slow(),
+            HitsBesideSlow => hits_beside_slow(&Bound::new(1024), 100_000),
+            UsualHitsBesideSlow => hits_beside_slow(&SlowTwin::new(&segments::segments(Lie::Evenly, 64)), 10_000),
         };
         tell(place, pair);
     }
@@ -219,9 +223,7 @@ fn usual_hits(len: usize) -> Pair {
     per_round(pair, N, walks)
 }
 
-fn hits_beside_slow() -> Pair {
-    const N: u64 = 100_000;
-    let bound = Bound::new(1024);
-    let pair = Beside::new(&bound).with(|both| in_turns(LONG_TURNS, || both.beside(N), || both.idle(N)));
-    per_round(pair, N * THREADS as u64, N * THREADS as u64)
+fn hits_beside_slow(bound: &impl Registers, n: u64) -> Pair {
+    let pair = Beside::new(bound).with(|both| in_turns(LONG_TURNS, || both.beside(n), || both.idle(n)));
+    per_round(pair, n * THREADS as u64, n * THREADS as u64)
 }

@@ -8,7 +8,7 @@ use bareverbs_shell::segments::SegmentStatistics;
 
 use crate::Run;
 use crate::peer::Versions;
-use crate::promises::{DeviceCalls, has_room, most_entries, most_registered, tail_regions};
+use crate::promises::{Count, DeviceCalls, has_room, most_entries, most_registered, tail_regions};
 use crate::scene::Scene;
 use crate::tensor::{Tensor, content, differing};
 
@@ -72,9 +72,9 @@ impl Grown {
         run.report.wrong += wrong_on_the_gpu(scene, &self.tensors, &versions);
 
         let (mib, key, most) = (self.total_bytes >> 20, self.key, most_entries(self.total_bytes));
-        say!("step {step}: {mib} MiB behind key {key:#x}, {} regions of at most {most}", after.regions);
-        run.report.hold(after.regions <= most, format_args!("{} regions", after.regions));
-        run.report.hold((after.segments, after.keys) == (1, 1), format_args!("{} keys served", after.keys));
+        say!("step {step}: {mib} MiB behind key {key:#x}, {} of at most {most}", Count(after.regions, "region"));
+        run.report.hold(after.regions <= most, format_args!("{}", Count(after.regions, "region")));
+        run.report.hold((after.segments, after.keys) == (1, 1), format_args!("{} served", Count(after.keys, "key")));
         self.hold_cost(run, step, before, after, calls);
         self.let_go(run, step)
     }
@@ -91,17 +91,18 @@ impl Grown {
         let from_bytes = self.total_bytes - run.options.step_bytes();
         let tail = tail_regions(from_bytes, self.total_bytes);
         let (registered, bound) = (after.registrations - before.registrations, after.binds - before.binds);
+        let (made, keys) = (Count(registered, "region"), Count(bound, "key"));
         let entries_free = has_room(before.regions, from_bytes, self.total_bytes);
         if entries_free {
-            say!("  made {registered} regions (promised {tail}) and {bound} keys (1)");
-            run.report.hold(registered == tail, format_args!("{registered} regions made"));
+            say!("  made {made} (promised {tail}) and {keys} (1)");
+            run.report.hold(registered == tail, format_args!("{made} made"));
             run.report.hold(after.regions == before.regions + tail, format_args!("old regions were touched"));
         } else {
             self.last_merge = Some(step);
-            say!("  made {registered} regions (entries run short: neighbours became one) and {bound} keys (1)");
+            say!("  made {made} (entries run short: neighbours became one) and {keys} (1)");
             run.report.hold(after.regions < before.regions + tail, format_args!("no entry was won"));
         }
-        run.report.hold(bound == 1, format_args!("{bound} keys bound"));
+        run.report.hold(bound == 1, format_args!("{keys} bound"));
         let Some(calls) = calls else { return };
         self.registered_bytes += calls.registered_bytes;
         // The old key went with the growth only where no view held it; a region that was deregistered went with it.
@@ -139,12 +140,13 @@ impl Grown {
         let held: BTreeSet<u32> = self.tensors.iter().map(Tensor::key).chain([self.key]).collect();
         if let Some((regions, keys)) = run.scene.live() {
             let (served, held) = (run.scene.segments.statistics().regions, held.len() as u64);
-            say!("  alive: {keys} keys (served or held by views: {held}), {regions} regions");
-            run.report.hold(keys == held, format_args!("{keys} keys are alive"));
+            let (alive, with) = (Count(keys, "key"), Count(regions, "region"));
+            say!("  alive: {alive} (served or held by views: {held}), {with}");
+            run.report.hold(keys == held, format_args!("alive: {alive}"));
             // Regions in whose place there is one now live with the keys that present them.
             let are_shared = self.last_merge.is_none_or(|merge| merge <= oldest);
             let holds = if are_shared { regions == served } else { regions > served };
-            run.report.hold(holds, format_args!("{regions} regions are alive, and {served} are served"));
+            run.report.hold(holds, format_args!("alive: {with}, and {served} served"));
         }
         // What went with the views is none of the next step's.
         run.scene.device_calls();

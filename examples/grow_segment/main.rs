@@ -40,13 +40,15 @@ use clap::{Parser, ValueEnum};
 enum Choice {
     /// The embedded software fabric, with an mlx5 device in software.
     Soft,
-    /// The system's library, and a device that has indirect keys.
+    /// The system's library. A real device cannot register the stand-in's memory, a memfd that has no dma-buf: it ends in a
+    /// refusal, which is shown.
     System,
 }
 
 /// Grows GPU memory behind indirect keys while a peer writes into it, and holds what it costs against what is promised.
 ///
-/// The GPU is a stand-in. The exit status is 0 only when every byte and every count was as it must be, and nothing was left.
+/// The GPU is a stand-in, whose memory no real device can register: `--fabric system` ends in the refusal. The exit status is 0
+/// only when every byte and every count was as it must be, and nothing was left.
 #[derive(Parser)]
 struct Options {
     /// Which fabric to use.
@@ -76,8 +78,8 @@ struct Options {
     /// Generations of views that are kept: 0 to 16.
     #[arg(long, default_value_t = 3, value_parser = in_range::<u64>(0..=16))]
     keep: u64,
-    /// Seconds that anything may take.
-    #[arg(long, default_value_t = 10)]
+    /// Seconds that anything may take: 1 to 86400.
+    #[arg(long, default_value_t = 10, value_parser = in_range::<u64>(1..=86400))]
     patience: u64,
 }
 

@@ -39,8 +39,23 @@ impl fmt::Display for DeviceCalls {
         let Self { registered, registered_bytes: _, keys, bound, keys_destroyed, deregistered } = self;
         write!(
             f,
-            "{registered} regions, {keys} keys, {bound} bindings made; {keys_destroyed} keys, {deregistered} regions gone"
+            "{}, {}, {} made; {}, {} gone",
+            Count(*registered, "region"),
+            Count(*keys, "key"),
+            Count(*bound, "binding"),
+            Count(*keys_destroyed, "key"),
+            Count(*deregistered, "region")
         )
+    }
+}
+
+/// So many of something, in words.
+pub struct Count(pub u64, pub &'static str);
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(number, one) = self;
+        write!(f, "{number} {one}{}", if *number == 1 { "" } else { "s" })
     }
 }
 
@@ -79,6 +94,14 @@ mod tests {
     use super::*;
 
     const M: u64 = 2 << 20;
+
+    #[test]
+    fn one_is_said_as_one() {
+        let said = [0, 1, 2].map(|number| Count(number, "key").to_string());
+        assert_eq!(said, ["0 keys", "1 key", "2 keys"]);
+        let calls = DeviceCalls { registered: 1, keys: 1, bound: 1, keys_destroyed: 1, ..DeviceCalls::default() };
+        assert_eq!(calls.to_string(), "1 region, 1 key, 1 binding made; 1 key, 0 regions gone");
+    }
 
     #[test]
     fn a_tail_is_cut_where_the_longest_regions_end() {

@@ -81,14 +81,12 @@ impl Life<'_, '_> {
         if let Some((regions, keys)) = self.run.scene.live() {
             let held = self.run.scene.segments.statistics();
             let same = (regions, keys) == (held.regions, held.keys) && keys == 1;
-            self.run.report.hold(same, format_args!("{keys} keys and {regions} regions, and no view lives"));
+            self.run.report.hold(same, format_args!("alive: keys {keys}, regions {regions}, and no view"));
         }
         self.run.scene.cuda.unmap(base);
         self.run.scene.segments.prune()?;
         let left = self.run.scene.live().unwrap_or_default();
-        self.run
-            .report
-            .hold(left == (0, 0), format_args!("{} regions and {} keys after all was freed", left.0, left.1));
+        self.run.report.hold(left == (0, 0), format_args!("regions {}, keys {} after all was freed", left.0, left.1));
         Ok(())
     }
 
@@ -129,7 +127,7 @@ impl Life<'_, '_> {
     fn served(&mut self, segments: u64, what: &str) {
         let statistics = self.run.scene.segments.statistics();
         let (got, keys) = (statistics.segments, statistics.keys);
-        self.run.report.hold((got, keys) == (segments, segments), format_args!("{got} segments, {keys} keys {what}"));
+        self.run.report.hold((got, keys) == (segments, segments), format_args!("segments {got}, keys {keys} {what}"));
     }
 
     /// Lets the peer write all, those whose memory is gone too, and verifies what the GPU still sees.

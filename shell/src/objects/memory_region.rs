@@ -55,6 +55,7 @@ pub struct MemoryRegion {
     handle: Handle<Mr>,
     range: AddressRange,
     key_base: u64,
+    access: AccessFlags,
     lkey: u32,
     rkey: u32,
 }
@@ -144,11 +145,16 @@ impl MemoryRegion {
         // SAFETY: 1 and 2, as here.
         let handle = unsafe { Handle::adopt(raw, parents, call) }
             .map_err(|error| error.doing(Doing::Register { addr, len_bytes, access }))?;
-        Self::checked(handle, domain, placed)
+        Self::checked(handle, domain, access, placed)
     }
 
     /// Reads the keys, after a look whether the library's struct is what we think.
-    fn checked(handle: Handle<Mr>, domain: &Arc<ProtectionDomain>, placed: Placed) -> Result<Self, Error> {
+    fn checked(
+        handle: Handle<Mr>,
+        domain: &Arc<ProtectionDomain>,
+        access: AccessFlags,
+        placed: Placed,
+    ) -> Result<Self, Error> {
         // SAFETY: the region is live, and nobody else has it yet; it is laid out alike in every library, which is what is
         // being checked.
         let &Mr { context, pd, addr: mr_addr, length, lkey, rkey, .. } = unsafe { handle.raw().as_ref() };
@@ -162,7 +168,7 @@ impl MemoryRegion {
         ] {
             super::check_layout(device, field, expected, got as u64)?;
         }
-        Ok(Self { handle, range, key_base, lkey, rkey })
+        Ok(Self { handle, range, key_base, access, lkey, rkey })
     }
 
     /// Key for the own device.
@@ -194,6 +200,11 @@ impl MemoryRegion {
     /// [dma-buf's](Self::of_dma_buf).
     pub const fn key_base(&self) -> u64 {
         self.key_base
+    }
+
+    /// What its keys permit, as it was registered.
+    pub const fn access(&self) -> AccessFlags {
+        self.access
     }
 
     /// The domain it belongs to.

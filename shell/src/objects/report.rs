@@ -3,7 +3,9 @@
 //! A drop never panics and returns nothing. Without a hook, what it could not do is one line at `warn` of the `log`
 //! facade, or on standard error where no logger listens.
 
+use std::cell::RefCell;
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::RwLock;
 use std::sync::{Arc, PoisonError};
 
@@ -70,7 +72,55 @@ pub fn set_drop_hook(hook: Option<Hook>) {
     drop(before);
 }
 
+thread_local! {
+    /// What this thread has to tell later; `None` where it tells at once.
+    static LATER: RefCell<Option<Vec<DropFailure>>> = const { RefCell::new(None) };
+}
+
+/// While it lives, what this thread's drops could not do is noted; it is told when this goes. For who holds a lock: a hook may
+/// want it. Within another, that one tells.
+#[must_use = "what goes at once defers nothing"]
+pub(crate) struct Later {
+    is_outermost: bool,
+    // It goes on the thread that it was made on.
+    _not_send: PhantomData<*const ()>,
+}
+
+/// See [`Later`].
+pub(crate) fn later() -> Later {
+    let is_outermost = LATER.try_with(|later| {
+        let mut later = later.borrow_mut();
+        let is_outermost = later.is_none();
+        later.get_or_insert_default();
+        is_outermost
+    });
+    // Where the thread ends, nothing is noted any more.
+    Later { is_outermost: is_outermost.unwrap_or(false), _not_send: PhantomData }
+}
+
+impl Drop for Later {
+    fn drop(&mut self) {
+        if self.is_outermost {
+            let noted = LATER.try_with(|later| later.take()).ok().flatten();
+            noted.iter().flatten().for_each(tell);
+        }
+    }
+}
+
 pub(crate) fn report(failure: &DropFailure) {
+    let is_noted = LATER.try_with(|later| match &mut *later.borrow_mut() {
+        Some(noted) => {
+            noted.push(failure.clone());
+            true
+        }
+        None => false,
+    });
+    if !is_noted.unwrap_or(false) {
+        tell(failure);
+    }
+}
+
+fn tell(failure: &DropFailure) {
     let hook = HOOK.read().unwrap_or_else(PoisonError::into_inner).clone();
     let tell = || match hook {
         Some(hook) => hook(failure),
@@ -92,5 +142,49 @@ pub(crate) fn report(failure: &DropFailure) {
 fn forget_payload(payload: Box<dyn std::any::Any + Send>) {
     if let Err(again) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(payload))) {
         std::mem::forget(again);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    /// Of a device of this test's own: the hook is the process's.
+    fn failure(number: u32) -> DropFailure {
+        DropFailure::Quiesce { device: "told later".into(), qp_num: number, reason: String::new() }
+    }
+
+    #[test]
+    fn what_is_noted_is_told_in_order_when_the_outermost_goes_and_by_its_own_thread_only() {
+        static TOLD: Mutex<Vec<u32>> = Mutex::new(Vec::new());
+        let told = || TOLD.lock().expect("whole").clone();
+        set_drop_hook(Some(Arc::new(|failure: &DropFailure| {
+            if let DropFailure::Quiesce { device, qp_num, .. } = failure
+                && **device == *"told later"
+            {
+                TOLD.lock().expect("whole").push(*qp_num);
+                // A hook's own failure, noted by it, does not wait for more than the hook.
+                if *qp_num == 2 {
+                    let _later = later();
+                    report(&self::failure(20));
+                    assert_eq!(TOLD.lock().expect("whole").last(), Some(&2));
+                }
+            }
+        })));
+        let outer = later();
+        report(&failure(1));
+        let inner = later();
+        report(&failure(2));
+        drop(inner);
+        report(&failure(3));
+        assert_eq!(told(), []);
+        std::thread::scope(|scope| scope.spawn(|| report(&failure(4))).join().expect("no panic"));
+        assert_eq!(told(), [4], "another thread tells at once");
+        drop(outer);
+        assert_eq!(told(), [4, 1, 2, 20, 3]);
+        report(&failure(5));
+        assert_eq!(told(), [4, 1, 2, 20, 3, 5], "at once again");
+        set_drop_hook(None);
     }
 }

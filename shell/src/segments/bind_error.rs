@@ -41,6 +41,17 @@ pub enum BindError {
         /// What was asked for.
         got: AccessFlags,
     },
+    /// A region does not permit what the key is to permit.
+    RegionAccess {
+        /// The device.
+        device: Arc<str>,
+        /// The region.
+        range: AddressRange,
+        /// What it was registered with.
+        access: AccessFlags,
+        /// What was asked for.
+        got: AccessFlags,
+    },
     /// The device reports limits that leave no entry.
     Cap {
         /// The device.
@@ -187,6 +198,15 @@ impl fmt::Display for BindError {
                 BINDABLE_ACCESS.bits(),
                 got.bits()
             ),
+            Self::RegionAccess { device, range, access, got } => write!(
+                f,
+                "device {device}: a key cannot be given access {:#x} over the {} bytes at {:#x}, whose region permits {:#x}: \
+                 register it with as much, or ask for less",
+                got.bits(),
+                range.len_bytes(),
+                range.base(),
+                access.bits()
+            ),
             Self::Cap { device, error } => write!(f, "device {device}: {error}"),
             Self::Limits { device, error } => write!(f, "device {device}: {error}"),
             Self::Builder { device, error } => write!(f, "device {device}: {error}"),
@@ -254,6 +274,7 @@ mod tests {
             BindError::Unsupported { .. }
             | BindError::OtherLibrary { .. }
             | BindError::Access { .. }
+            | BindError::RegionAccess { .. }
             | BindError::Cap { .. }
             | BindError::Limits { .. }
             | BindError::Builder { .. }
@@ -287,6 +308,7 @@ mod tests {
             BindError::Unexpected { device: d(), expected_wr_id: 1, wr_id: 2, opcode: WcOpcode::RECV },
             BindError::Shell(Error::Forked { device: d() }),
             BindError::Alignment { device: d(), got_bytes: 512, page_bytes: 4096 },
+            BindError::RegionAccess { device: d(), range, access: AccessFlags::LOCAL_WRITE, got: BINDABLE_ACCESS },
         ]
         .map(of)
         .into()
@@ -295,7 +317,7 @@ mod tests {
     #[test]
     fn each_names_its_device_and_has_a_text_of_its_own() {
         let texts: std::collections::BTreeSet<String> = errors().iter().map(ToString::to_string).collect();
-        assert_eq!(texts.len(), 17);
+        assert_eq!(texts.len(), 18);
         assert!(texts.iter().all(|text| text.contains("dev0")), "{texts:#?}");
     }
 
@@ -312,6 +334,7 @@ mod tests {
             (13, &["LOC_QP_OP_ERR", "queue pair 5", "0x88"]),
             (16, &["512 bytes", "4096", "BinderConfig::chunk"]),
             (14, &["0x1 ", "0x2 ", "135", "128"]),
+            (17, &["0xf ", "4096 bytes", "0x100000", "0x1:"]),
         ] {
             for word in words {
                 assert!(texts[at].contains(word), "{word:?} in {:?}", texts[at]);

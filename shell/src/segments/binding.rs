@@ -7,6 +7,9 @@
 //! The rule this file protects: **a key is handed out only after its own binding was seen to succeed, and no failure is for
 //! good**. Whatever goes wrong, the queue pair is thrown away, with the key if its binding may still be in flight, and the next
 //! need makes another.
+//!
+//! Nothing of the caller's runs under the lock: regions, and with them what keeps their memory, are let go after it was given
+//! back, and what could not be destroyed is told then. Both may ask the binder something.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -20,6 +23,7 @@ use crate::error::Error;
 use crate::objects::gid::GidPolicy;
 use crate::objects::indirect_key::IndirectKey;
 use crate::objects::list_queue_pair::{ListQueuePair, NoListQueuePair};
+use crate::objects::report;
 use crate::objects::{MemoryRegion, ProtectionDomain};
 use crate::segments::{BindError, BoundWindow};
 use crate::symbols::Mlx5Symbols;
@@ -168,6 +172,8 @@ impl Binder {
     /// [`BindError`]: no queue pair can be made, or it leaves no entry.
     pub fn limits(&self) -> Result<WindowLimits, BindError> {
         self.domain.context().check_use()?;
+        // Before the lock is taken, so that it goes after it.
+        let _told_later = report::later();
         let mut state = self.state();
         let ready = self.ready(&mut state)?;
         let limits = WindowLimits::new(self.config.chunk, ready.cap, self.mlx5.length_sum());
@@ -177,7 +183,7 @@ impl Binder {
 
     /// Makes a key for these regions and binds them to it, each whole and one after the other: they make up `range`.
     ///
-    /// Waits for the device, up to the configured deadline. One binding of a domain is under way at a time.
+    /// The key permits `access`, which each region must permit. Waits for the device, up to the configured deadline. One binding of a domain is under way at a time.
     ///
     /// # Errors
     /// [`BindError`]. There is then no key; the regions go with their last owner, but for those of a binding that may still be
@@ -191,12 +197,17 @@ impl Binder {
         if !BINDABLE_ACCESS.contains(access) {
             return Err(BindError::Access { device: self.name(), got: access });
         }
-        let entries = self.entries(&parts, range)?;
+        let entries = self.entries(&parts, range, access)?;
         // Before the lock, which a forked child may find held for ever.
         self.domain.context().check_use()?;
+        // What is declared before the lock goes after it was given back, a panic's way out too: the regions, and a queue pair
+        // on which a binding failed. What cannot be destroyed meanwhile is told last.
+        let _told_later = report::later();
+        let _kept = parts.clone();
+        let mut taken = None;
         let mut state = self.state();
         // Taken out: whatever goes wrong from here on, a panic too, the next need makes another.
-        let mut ready = self.ready(&mut state)?;
+        let ready = taken.insert(self.ready(&mut state)?);
         let made = self
             .check_cap(parts.len(), ready.cap)
             .and_then(|()| Ok(IndirectKey::new(&self.domain, &self.mlx5, parts)?));
@@ -204,15 +215,15 @@ impl Binder {
             Ok(key) => key,
             Err(error) => {
                 // Nothing was posted: the queue pair is as it was.
-                state.ready = Some(ready);
+                state.ready = taken.take();
                 return Err(error);
             }
         };
         let wr_id = state.next_wr_id;
         state.next_wr_id = wr_id.wrapping_add(1);
         let key = self.bind_key(&mut ready.pair, (wr_id, access), key, &entries)?;
-        state.ready = Some(ready);
-        Ok(Arc::new(BoundWindow::new(key, range, self.device)))
+        state.ready = taken.take();
+        Ok(Arc::new(BoundWindow::new(key, range, access, self.device)))
     }
 
     /// That keys with so many entries can be bound now: before anything is registered for them.
@@ -264,8 +275,13 @@ impl Binder {
         }
     }
 
-    /// The list for the regions, after a look that they make up `range` and can be counted.
-    fn entries(&self, parts: &[Arc<MemoryRegion>], range: AddressRange) -> Result<Vec<Sge>, BindError> {
+    /// The list for the regions, after a look that they make up `range`, permit what the key is to permit, and can be counted.
+    fn entries(
+        &self,
+        parts: &[Arc<MemoryRegion>],
+        range: AddressRange,
+        access: AccessFlags,
+    ) -> Result<Vec<Sge>, BindError> {
         let missing = |at| BindError::Parts { device: self.name(), range, at };
         let limit_bytes = self.mlx5.length_sum().max_bytes();
         if range.len_bytes() > limit_bytes {
@@ -283,6 +299,10 @@ impl Binder {
             let (at, got_bytes) = (range.base().wrapping_add(covered_bytes), part.range().len_bytes());
             if part.range().base() != at || !range.covers(part.range()) {
                 return Err(missing(at));
+            }
+            if !part.access().contains(access) {
+                let (device, range, has) = (self.name(), part.range(), part.access());
+                return Err(BindError::RegionAccess { device, range, access: has, got: access });
             }
             let too_long = |_| BindError::Length { device: self.name(), got_bytes, limit_bytes: u32::MAX.into() };
             let length = u32::try_from(got_bytes).map_err(too_long)?;

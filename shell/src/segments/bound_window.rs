@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use bareverbs_core::range::AddressRange;
+use bareverbs_core::verbs::AccessFlags;
 use bareverbs_core::view::{DeviceName, KeyedRange};
 
 use crate::memory::{View, ViewGuard};
@@ -23,13 +24,15 @@ pub struct BoundWindow {
     // It holds its regions and the domain, in that order, and lets them go only after it was destroyed.
     key: IndirectKey,
     range: AddressRange,
+    access: AccessFlags,
     device: DeviceName,
 }
 
 impl BoundWindow {
-    /// A key whose binding to its regions has been seen to succeed; these follow each other through `range`.
-    pub(super) fn new(key: IndirectKey, range: AddressRange, device: DeviceName) -> Self {
-        Self { key, range, device }
+    /// A key whose binding to its regions with that access has been seen to succeed; these follow each other through `range`,
+    /// and each permits as much.
+    pub(super) fn new(key: IndirectKey, range: AddressRange, access: AccessFlags, device: DeviceName) -> Self {
+        Self { key, range, access, device }
     }
 
     /// What the key covers, by virtual addresses. Its base is the key's address 0.
@@ -45,6 +48,11 @@ impl BoundWindow {
     /// Key for others.
     pub fn rkey(&self) -> u32 {
         self.key.rkey()
+    }
+
+    /// What the key permits, as it was bound: no more than each of its regions does.
+    pub fn access(&self) -> AccessFlags {
+        self.access
     }
 
     /// The regions that the key presents, in order.
@@ -68,7 +76,8 @@ impl BoundWindow {
         let guard: Arc<dyn ViewGuard> = Arc::clone(self) as _;
         // SAFETY: 1: the guard is the window, whose key was seen bound to regions that follow each other through its range
         // from key address 0 on (`Binder::bind` looks at both), and `asked` lies within it. 2: the window holds the regions,
-        // whose makers promised as much of their bytes (`MemoryRegion::of_dma_buf`, `register`). 3: it tells the key's own
+        // whose makers promised as much of their bytes as far as the regions' access goes (`MemoryRegion::of_dma_buf`,
+        // `register`), and the key permits no more than each of them does (`Binder::bind` looks at that, too). 3: it tells the key's own
         // domain and that domain's device.
         Some(unsafe { View::new(range, guard) })
     }
@@ -81,5 +90,9 @@ impl ViewGuard for BoundWindow {
 
     fn protection_domain(&self) -> Option<&Arc<ProtectionDomain>> {
         Some(self.key.domain())
+    }
+
+    fn access(&self) -> Option<AccessFlags> {
+        Some(self.access)
     }
 }

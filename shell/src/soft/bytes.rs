@@ -8,13 +8,13 @@
 //!
 //! To a program, a device's copies are no memory accesses of its threads; these are. Two fabrics may be given the same bytes,
 //! each by safe code that cannot know of the other, and operate on them at once. So **of all fabrics of the process, one thread at
-//! a time is at registered bytes** ([`COPYING`]): such copies come one after the other, in some order, and are no data race.
+//! a time is at registered bytes** (by [`COPYING`], or by the lock of the only fabric there ever was at a time): such copies come one after the other, in some order, and are no data race.
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;
 use std::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bareverbs_core::verbs::Sge;
@@ -23,11 +23,23 @@ use crate::soft::rng::Rng;
 
 /// Held while registered bytes are touched. Not one lock for each region: the same bytes may be registered at two places, and
 /// mapped at two addresses. Nothing is called meanwhile, so it is always the last lock.
+///
+/// A process with one fabric does without: its own lock is held by whoever is at registered bytes.
 static COPYING: Mutex<()> = Mutex::new(());
 
+/// Whether this process ever had two fabrics at once. Whoever sets it takes every fabric's lock once before the second fabric can be
+/// used ([`worlds::claim`](super::worlds::claim)): so who was at bytes without [`COPYING`] is done by then, and whoever holds a
+/// fabric's lock later sees it set.
+static SEVERAL: AtomicBool = AtomicBool::new(false);
+
+/// Says that there are several fabrics: to be followed by a turn of each one's lock.
+pub(super) fn there_are_several() {
+    SEVERAL.store(true, Relaxed);
+}
+
 #[inline]
-fn alone() -> MutexGuard<'static, ()> {
-    COPYING.lock().unwrap_or_else(PoisonError::into_inner)
+fn alone() -> Option<MutexGuard<'static, ()>> {
+    SEVERAL.load(Relaxed).then(|| COPYING.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// Memory that a caller registered: possessing one proves that it is still registered.

@@ -7,6 +7,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
+use crate::soft::bytes;
 use crate::soft::config::SoftError;
 use crate::soft::state::State;
 
@@ -45,10 +46,23 @@ pub(super) fn claim(make: impl FnOnce(u32) -> State) -> Result<u32, SoftError> {
         }
         if world.is_none() {
             *world = Some(Box::new(make(slot as u32)));
+            drop(world);
+            heed_others(slot);
             return Ok(slot as u32);
         }
     }
     Err(SoftError::TooManyFabrics { limit: SLOTS })
+}
+
+/// Has the fabrics' copies take turns if there is another one than that in `own`, which is there and not yet in use. Of two that
+/// come at once, the one that looks last sees the other.
+fn heed_others(own: usize) {
+    let others = || (0..SLOTS).filter(|slot| *slot != own).filter_map(lock);
+    if others().any(|world| world.is_some()) {
+        bytes::there_are_several();
+        // Copies that do not know it yet end before the own fabric can make any.
+        others().for_each(drop);
+    }
 }
 
 /// Says that a fabric's last control handle is gone.

@@ -1,9 +1,11 @@
 //! GPU segments behind indirect keys, over the software fabric and the CUDA driver in software.
 
 mod binding;
+mod binding_access;
 mod binding_failures;
 mod binding_faults;
 mod binding_growth;
+mod binding_reentry;
 mod binding_scene;
 mod binding_surroundings;
 mod domain_cases;
