@@ -307,8 +307,8 @@ mod tests {
             BindError::Status { device: d(), error: failed },
             BindError::Unexpected { device: d(), expected_wr_id: 1, wr_id: 2, opcode: WcOpcode::RECV },
             BindError::Shell(Error::Forked { device: d() }),
-            BindError::RegionAccess { device: d(), range, access: AccessFlags::LOCAL_WRITE, got: BINDABLE_ACCESS },
             BindError::Alignment { device: d(), got_bytes: 512, page_bytes: 4096 },
+            BindError::RegionAccess { device: d(), range, access: AccessFlags::LOCAL_WRITE, got: BINDABLE_ACCESS },
         ]
         .map(of)
         .into()
@@ -334,7 +334,7 @@ mod tests {
             (13, &["LOC_QP_OP_ERR", "queue pair 5", "0x88"]),
             (16, &["512 bytes", "4096", "BinderConfig::chunk"]),
             (14, &["0x1 ", "0x2 ", "135", "128"]),
-            (16, &["0xf ", "4096 bytes", "0x100000", "0x1:"]),
+            (17, &["0xf ", "4096 bytes", "0x100000", "0x1:"]),
         ] {
             for word in words {
                 assert!(texts[at].contains(word), "{word:?} in {:?}", texts[at]);
