@@ -8,7 +8,8 @@
 //!
 //! To a program, a device's copies are no memory accesses of its threads; these are. Two fabrics may be given the same bytes,
 //! each by safe code that cannot know of the other, and operate on them at once. So **of all fabrics of the process, one thread at
-//! a time is at registered bytes** (by [`COPYING`], or by the lock of the only fabric there ever was at a time): such copies come one after the other, in some order, and are no data race.
+//! a time is at registered bytes** (by [`COPYING`], or by the lock of the only fabric there ever was at a time): such copies come one
+//! after the other, in some order, and are no data race.
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;
