@@ -11,6 +11,7 @@ use bareverbs_core::range::AddressRange;
 
 use super::driver::CudaDriver;
 use super::error::CudaError;
+use super::extent::misfit;
 
 /// Device memory as a file. The file is closed once, when this drops, which asks the driver nothing.
 ///
@@ -92,8 +93,10 @@ impl CudaDriver {
             Ok(())
         })?;
         let (first, last) = ends.ok_or(CudaError::Empty { address: range.base() })?;
-        let len_bytes = (last.base() - first.base()) + last.len_bytes();
-        Ok(AddressRange::new(first.base(), len_bytes).expect("it ends where the last of them does"))
+        // Both may make up all 2^64 bytes, which are no range.
+        let len_bytes = (last.base() - first.base()).checked_add(last.len_bytes());
+        let around = len_bytes.and_then(|len_bytes| AddressRange::new(first.base(), len_bytes).ok());
+        around.ok_or_else(|| misfit(last.base(), last))
     }
 
     /// A range up to the end of the page that it ends in.

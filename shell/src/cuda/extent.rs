@@ -207,7 +207,7 @@ impl Walk<'_> {
         loop {
             let Some(address) = self.run.end() else { return Ok(Edge::AddressSpace) };
             match self.step(address)? {
-                Ok(next) if next.base() == address => self.take(self.run.base(), next),
+                Ok(next) if next.base() == address => self.take(self.run.base(), next)?,
                 Ok(next) => return Err(misfit(address, next)),
                 Err(edge) => return Ok(edge),
             }
@@ -218,7 +218,7 @@ impl Walk<'_> {
         loop {
             let Some(address) = self.run.base().checked_sub(1) else { return Ok(Edge::AddressSpace) };
             match self.step(address)? {
-                Ok(next) if next.last() == Some(address) => self.take(next.base(), next),
+                Ok(next) if next.last() == Some(address) => self.take(next.base(), next)?,
                 Ok(next) => return Err(misfit(address, next)),
                 Err(edge) => return Ok(edge),
             }
@@ -226,10 +226,13 @@ impl Walk<'_> {
     }
 
     /// Takes in a mapping beside the run, which starts at `base` then.
-    fn take(&mut self, base: u64, next: AddressRange) {
-        let len_bytes = self.run.len_bytes() + next.len_bytes();
-        self.run = AddressRange::new(base, len_bytes).expect("it ends where the higher of the two ends");
+    fn take(&mut self, base: u64, next: AddressRange) -> Result<(), CudaError> {
+        // Both may make up all 2^64 bytes, which are no range.
+        let len_bytes = self.run.len_bytes().checked_add(next.len_bytes());
+        let run = len_bytes.and_then(|len_bytes| AddressRange::new(base, len_bytes).ok());
+        self.run = run.ok_or_else(|| misfit(next.base(), next))?;
         self.left -= 1;
+        Ok(())
     }
 
     /// The mapping at an address if it goes on there, else why not.
@@ -258,6 +261,7 @@ impl Walk<'_> {
     }
 }
 
-fn misfit(address: u64, mapping: AddressRange) -> CudaError {
+/// A mapping that does not go with what else the driver says.
+pub(super) fn misfit(address: u64, mapping: AddressRange) -> CudaError {
     CudaError::Mapping { address, base: mapping.base(), len_bytes: mapping.len_bytes() }
 }

@@ -69,6 +69,32 @@ unsafe extern "C" fn overlapping(base: *mut CuDevicePtr, size: *mut usize, addre
     CuResult::SUCCESS
 }
 
+/// All addresses are growing memory of device 0.
+unsafe extern "C" fn growing_everywhere(to: *mut c_void, attribute: PointerAttribute, _: CuDevicePtr) -> CuResult {
+    let wide =
+        matches!(attribute, PointerAttribute::CONTEXT | PointerAttribute::MEMPOOL_HANDLE | PointerAttribute::BUFFER_ID);
+    if wide {
+        // SAFETY: the caller's output is as wide as the attribute.
+        unsafe { to.cast::<u64>().write(u64::from(attribute == PointerAttribute::BUFFER_ID)) };
+        return CuResult::SUCCESS;
+    }
+    let value = if attribute == PointerAttribute::MEMORY_TYPE { MemoryType::DEVICE.0 } else { 0 };
+    // SAFETY: the caller's output is as wide as the attribute, 4 bytes at least.
+    unsafe { to.cast::<u32>().write(value) };
+    CuResult::SUCCESS
+}
+
+/// The lower half of all addresses is one mapping, and the upper half is another.
+unsafe extern "C" fn halves(base: *mut CuDevicePtr, size: *mut usize, address: CuDevicePtr) -> CuResult {
+    // SAFETY: the caller's output.
+    unsafe { base.write(address & HALF) };
+    // SAFETY: the caller's output.
+    unsafe { size.write(HALF as usize) };
+    CuResult::SUCCESS
+}
+
+const HALF: u64 = 1 << 63;
+
 /// Where a mapping starts of which `odd` says that it is 15 bytes long, and what it asks about all others.
 static ODD: AtomicU64 = AtomicU64::new(0);
 static REAL: Mutex<Option<Arc<CudaSymbols>>> = Mutex::new(None);
@@ -158,6 +184,21 @@ fn a_mapping_that_cannot_be_is_an_error_and_a_walk_ends() {
     misfit(driver.extent(address).map(drop));
     misfit(driver.mappings(range(address, 4 * MIB), |_| {}));
     misfit(driver.export(range(address, 3 * MIB)).map(drop));
+    let (current, (retained, released)) = world.kept();
+    assert_eq!((current, retained), (0, released));
+}
+
+#[test]
+fn mappings_that_make_up_all_addresses_are_an_error_and_no_range_of_none() {
+    let world = world(CudaConfig::default());
+    let driver = with(&world, |table| {
+        table.mem_get_address_range = Some(halves);
+        table.pointer_get_attribute = Some(growing_everywhere);
+    });
+    let too_many = |at| CudaError::Mapping { address: at, base: at, len_bytes: HALF };
+    assert_eq!(driver.extent(5), Err(too_many(HALF)), "upwards");
+    assert_eq!(driver.extent(u64::MAX), Err(too_many(0)), "downwards");
+    assert_eq!(driver.export(range(HALF - 1, 2)).map(drop), Err(too_many(HALF)));
     let (current, (retained, released)) = world.kept();
     assert_eq!((current, retained), (0, released));
 }
