@@ -196,10 +196,11 @@ fn after_a_scanner_that_panicked_one_of_those_who_waited_scans_and_all_are_serve
 }
 
 /// A scene whose bindings take effect when they are let.
-fn stepped() -> Scene {
+fn stepped(identity: IdentityPolicy) -> Scene {
     let mut making = Making::default();
     making.fabric = making.fabric.mode(Mode::Stepped);
-    making.config = making.config.deadline(Duration::from_secs(60)).patience(Duration::from_secs(600));
+    making.config =
+        making.config.identity(identity).deadline(Duration::from_secs(60)).patience(Duration::from_secs(600));
     making.scene()
 }
 
@@ -215,46 +216,77 @@ fn await_bindings(scene: &Scene, count: usize) {
 #[test]
 fn memory_that_is_swapped_while_its_key_is_being_bound_is_not_served_under_the_identity_of_the_former() {
     for grows in [false, true] {
-        let scene = stepped();
-        let base = scene.segment(M);
-        scene.scanner.shows(&[seen(base, M)]);
-        let before = if grows {
-            scene.soft.run_freely();
-            let view = scene.view(base, M);
-            scene.soft.step_again();
-            scene.cuda.map(base + M, M);
-            scene.scanner.shows(&[seen(base, 2 * M)]);
-            Some(view)
-        } else {
-            None
-        };
-        let size = if grows { 2 * M } else { M };
-        let posted = scene.bound().len();
-        let view = std::thread::scope(|threads| {
-            let bound = threads.spawn(|| scene.view(base, size));
-            await_bindings(&scene, posted + 1);
-            scene.cuda.unmap(base);
-            scene.cuda.map(base, M);
-            scene.soft.run_freely();
-            bound.join().expect("no panic")
-        });
-        assert_eq!(
-            (scene.bound().len(), scene.scanner.scans()),
-            (posted + 2, posted + 2),
-            "bound again, by another scan"
-        );
-        let mut peer = scene.peer();
-        peer.prove(&scene.cuda, &view);
-        peer.leave();
-        drop((before, view));
-        assert_eq!(scene.live().1, 1);
-        scene.assert_all_goes();
+        swap_while_bound(IdentityPolicy::Verify, grows);
+        // Requests do not ask then, and bindings do.
+        swap_while_bound(IdentityPolicy::Trust, grows);
     }
+}
+
+fn swap_while_bound(identity: IdentityPolicy, grows: bool) {
+    let scene = stepped(identity);
+    let base = scene.segment(M);
+    scene.scanner.shows(&[seen(base, M)]);
+    let before = if grows {
+        scene.soft.run_freely();
+        let view = scene.view(base, M);
+        scene.soft.step_again();
+        scene.cuda.map(base + M, M);
+        scene.scanner.shows(&[seen(base, 2 * M)]);
+        Some(view)
+    } else {
+        None
+    };
+    let size = if grows { 2 * M } else { M };
+    let posted = scene.bound().len();
+    let view = std::thread::scope(|threads| {
+        let bound = threads.spawn(|| scene.view(base, size));
+        await_bindings(&scene, posted + 1);
+        scene.cuda.unmap(base);
+        scene.cuda.map(base, M);
+        scene.soft.run_freely();
+        bound.join().expect("no panic")
+    });
+    let counts = (scene.bound().len(), scene.scanner.scans());
+    assert_eq!(counts, (posted + 2, posted + 2), "bound again, by another scan: {identity:?}, grows: {grows}");
+    let mut peer = scene.peer();
+    peer.prove(&scene.cuda, &view);
+    // The old part, too, by a request for nothing else.
+    peer.prove(&scene.cuda, &scene.view(base, M));
+    peer.leave();
+    drop((before, view));
+    assert_eq!(scene.live().1, 1);
+    scene.assert_all_goes();
+}
+
+#[test]
+fn an_old_part_that_is_other_memory_by_the_end_of_its_growth_is_dropped_though_no_other_scan_succeeds() {
+    let scene = stepped(IdentityPolicy::Trust);
+    let base = scene.segment(M);
+    scene.scanner.shows(&[seen(base, M)]);
+    scene.soft.run_freely();
+    let before = scene.view(base, M);
+    scene.soft.step_again();
+    scene.cuda.map(base + M, M);
+    scene.scanner.shows(&[seen(base, 2 * M)]);
+    let failed = ScanError::new("no more");
+    std::thread::scope(|threads| {
+        let grows = threads.spawn(|| scene.refusal(base + M, M));
+        await_bindings(&scene, 2);
+        scene.cuda.unmap(base);
+        scene.cuda.map(base, M);
+        scene.scanner.answers(Err(failed.clone()));
+        scene.soft.run_freely();
+        assert_eq!(grows.join().expect("no panic"), SegmentErrorKind::Scan(failed.clone()));
+    });
+    // No request asks, so this would be served by the old key.
+    assert_eq!((scene.refusal(base, M), scene.live()), (SegmentErrorKind::Scan(failed), (1, 1)));
+    drop(before);
+    scene.assert_all_goes();
 }
 
 #[test]
 fn hits_and_misses_beside_a_binding_that_takes_its_time() {
-    let scene = stepped();
+    let scene = stepped(IdentityPolicy::Verify);
     let (bound, other) = (scene.segment(M), scene.segment(M));
     scene.scanner.shows(&[seen(bound, M)]);
     scene.soft.run_freely();
