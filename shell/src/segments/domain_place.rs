@@ -14,6 +14,7 @@ use super::domain_round::Round;
 use super::domain_turn::Entry;
 use super::error::{NoKey, NotBound, SegmentErrorKind};
 use super::fallback::{FallbackRegion, Maker};
+use super::served_table::MAX_SEGMENTS;
 use super::statistics::Counters;
 use crate::cuda::CudaError;
 use crate::memory::{Location, View};
@@ -55,8 +56,11 @@ impl SegmentDomain {
             if !self.served().serves(ordinal) {
                 return fall_back(NoKey::NotServed { ordinal });
             }
-            if let Some(why) = self.fallbacks.beyond_keys(&self.cuda, asked) {
-                return fall_back(NoKey::NotBound(why));
+            match self.fallbacks.beyond_keys(&self.cuda, asked) {
+                // The table has room by now.
+                Some(why) if matches!(*why, NotBound::TableFull { .. }) && self.table.read().len() < MAX_SEGMENTS => {}
+                Some(why) => return fall_back(NoKey::NotBound(why)),
+                None => {}
             }
         } else if self.binder.is_err() {
             return Err(SegmentErrorKind::NotCovered);

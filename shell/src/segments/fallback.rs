@@ -12,7 +12,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use bareverbs_core::range::AddressRange;
+use bareverbs_core::range::{AddressRange, Span};
 use bareverbs_core::segments::{Covers, ScannedSegment};
 use bareverbs_core::verbs::AccessFlags;
 use bareverbs_core::view::{DeviceName, KeyedRange};
@@ -156,14 +156,17 @@ impl Fallbacks {
         state.live.push((region.range(), Arc::downgrade(region)));
     }
 
-    /// The segment that holds `asked` and is known to be beyond what keys can do, with why.
+    /// Why the segment that holds `asked` is beyond what keys can do, if that is known and nothing says that it is another by
+    /// now: the memory asked for, or that at one of the segment's ends, which it loses when it shrinks.
     pub(super) fn beyond_keys(&self, cuda: &CudaDriver, asked: AddressRange) -> Option<Arc<NotBound>> {
-        let (identity, why) = {
+        let (range, identity, why) = {
             let state = self.lock();
             let known = state.beyond_keys.iter().find(|known| known.range.covers(asked))?;
-            (known.identity.clone(), Arc::clone(&known.why))
+            (known.range, known.identity.clone(), Arc::clone(&known.why))
         };
-        identity.holds(cuda, asked).then_some(why)
+        let ends = [0, range.len_bytes() - 1].map(|offset_bytes| range.part(Span { offset_bytes, len_bytes: 1 }));
+        let mut looked_at = ends.into_iter().flatten().chain([asked]);
+        looked_at.all(|at| identity.holds(cuda, at)).then_some(why)
     }
 
     /// Takes in what a scan showed to be beyond what keys can do, in place of what was known of where it looked.
@@ -238,5 +241,75 @@ fn kind_of(why: &NoKey) -> u8 {
         NoKey::NotBound(_) => 3,
         NoKey::NotScanned => 4,
         NoKey::StillScanning => 5,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cuda::CudaDriver;
+    use crate::objects::DeviceContext;
+    use crate::soft::cuda::{CudaConfig, SoftCuda};
+    use crate::soft::{SoftConfig, SoftFabric};
+    use bareverbs_core::segments::Ordinal;
+
+    const LEN_BYTES: u64 = 4096;
+
+    fn range(base: u64) -> AddressRange {
+        AddressRange::new(base, LEN_BYTES).expect("below 2^64")
+    }
+
+    #[test]
+    fn regions_without_views_leave_nothing_to_look_through() {
+        let fabric = SoftFabric::new(SoftConfig::default()).expect("a free slot");
+        let context = DeviceContext::open(&fabric.symbols(), None).expect("a device");
+        let domain = ProtectionDomain::new(&context, 1).expect("a domain");
+        let soft = SoftCuda::new(CudaConfig::default()).expect("a free slot");
+        let cuda = CudaDriver::with_symbols(soft.symbols());
+        let device = DeviceName::new(b"mlx5_0").expect("a name");
+        let maker = Maker { domain: &domain, device, cuda: &cuda, access: AccessFlags::LOCAL_WRITE };
+        let (fallbacks, asked) = (Fallbacks::default(), range(soft.allocate(0, LEN_BYTES)));
+        for _ in 0..10 {
+            let region = maker.register(asked, &NoKey::NotScanned).expect("registered");
+            fallbacks.share(&region);
+            assert!(fallbacks.live_view(&cuda, asked).is_some());
+            assert_eq!(fallbacks.lock().live.len(), 1);
+        }
+    }
+
+    #[test]
+    fn what_a_scan_says_of_where_it_looked_takes_the_place_of_what_was_known_there() {
+        let soft = SoftCuda::new(CudaConfig::default()).expect("a free slot");
+        let cuda = CudaDriver::with_symbols(soft.symbols());
+        let asked = range(soft.allocate(0, 2 * LEN_BYTES));
+        let seen = |size_bytes| {
+            let (address, ordinal) = (asked.base(), Ordinal(0));
+            let segment = ScannedSegment { address, size_bytes, ordinal, expandable: true };
+            Some((segment, Arc::new(NotBound::TableFull { capacity: 0 })))
+        };
+        let fallbacks = Fallbacks::default();
+        let is_known = || fallbacks.beyond_keys(&cuda, asked).is_some();
+        let counts = |covers, found: Option<_>| {
+            fallbacks.remember_beyond_keys(&cuda, covers, found.into_iter());
+            fallbacks.lock().beyond_keys.len()
+        };
+        assert_eq!(counts(Covers::Everything, seen(LEN_BYTES)), 1);
+        assert_eq!(counts(Covers::Everything, seen(2 * LEN_BYTES)), 1, "it has grown");
+        assert_eq!(counts(Covers::Range(range(0)), None), 1, "it looked elsewhere");
+        assert!(is_known());
+        assert_eq!(counts(Covers::Range(asked), None), 0);
+        assert!(!is_known());
+    }
+
+    #[test]
+    fn what_was_told_of_freed_memory_is_told_again_of_what_is_there_then() {
+        let fallbacks = Fallbacks::default();
+        let (here, there) = (range(0), range(LEN_BYTES));
+        for of in [here, there] {
+            assert!(fallbacks.tell(of, &NoKey::NotScanned) && !fallbacks.tell(of, &NoKey::NotScanned));
+        }
+        fallbacks.invalidate(here);
+        let told = [here, there].map(|of| fallbacks.is_told(of, &NoKey::NotScanned));
+        assert_eq!(told, [false, true]);
     }
 }

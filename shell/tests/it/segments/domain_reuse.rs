@@ -11,14 +11,16 @@ use std::ffi::c_void;
 use std::sync::{Arc, Mutex};
 
 use bareverbs_core::cuda::{CuResult, RangeHandleType};
-use bareverbs_core::segments::Ordinal;
+use bareverbs_core::segments::{EntryCap, Ordinal};
 use bareverbs_shell::cuda::CudaDriver;
-use bareverbs_shell::segments::{IdentityPolicy, SegmentDomain, SegmentDomainConfig, SegmentErrorKind};
+use bareverbs_shell::segments::{
+    BinderConfig, IdentityPolicy, MAX_SEGMENTS, SegmentDomain, SegmentDomainConfig, SegmentErrorKind,
+};
 use bareverbs_shell::soft::Answer;
 use bareverbs_shell::soft::cuda::SoftCuda;
 use bareverbs_shell::symbols::CudaSymbols;
 
-use super::domain_scene::{M, Making, Scene, range, seen};
+use super::domain_scene::{M, MAX, Making, Scene, range, seen};
 use crate::scene::ALL;
 
 /// Where the memory is that is swapped.
@@ -89,6 +91,62 @@ fn what_is_mapped_where_something_was_beyond_keys_is_bound() {
     scene.cuda.map(base, M);
     drop(scene.view(base, 4096));
     assert_eq!((scene.domain.statistics().fallbacks, scene.live()), (1, (1, 1)));
+    scene.assert_all_goes();
+}
+
+#[test]
+fn a_segment_that_was_longer_than_all_keys_is_bound_once_it_has_shrunk_at_either_end() {
+    for end_goes in [true, false] {
+        let mut making = Making::default();
+        let one = EntryCap::new(1).expect("an entry");
+        making.config = making.config.binder(BinderConfig::default().max_entries(one));
+        let scene = making.scene();
+        // Keys of one region, of which a segment has 256.
+        let (kept, rest) = (2 * M, 258 * MAX);
+        let base = scene.cuda.reserve(0, 1 << 41);
+        let parts = if end_goes { [(base, kept), (base + kept, rest)] } else { [(base + rest, kept), (base, rest)] };
+        parts.iter().for_each(|(at, len_bytes)| scene.cuda.map(*at, *len_bytes));
+        let [(stays, _), (goes, _)] = parts;
+        scene.scanner.shows(&[seen(base, kept + rest)]);
+        for _ in 0..2 {
+            drop(scene.view(stays, 4096));
+        }
+        let statistics = scene.domain.statistics();
+        assert_eq!((statistics.fallbacks, statistics.scans, statistics.keys), (2, 1, 0));
+        scene.cuda.unmap(goes);
+        scene.scanner.shows(&[seen(stays, kept)]);
+        let view = scene.view(stays, 4096);
+        assert_eq!((scene.domain.statistics().fallbacks, scene.live()), (2, (1, 1)), "end goes: {end_goes}");
+        let mut peer = scene.peer();
+        peer.prove(&scene.cuda, &view);
+        peer.leave();
+        drop(view);
+        scene.assert_all_goes();
+    }
+}
+
+#[test]
+fn a_segment_for_which_there_was_no_room_is_bound_once_there_is() {
+    let scene = Scene::new();
+    let count = MAX_SEGMENTS as u64 + 1;
+    let base = scene.cuda.reserve(0, 2 * M * count);
+    let segments: Vec<_> = (0..count).map(|at| seen(base + 2 * M * at, M)).collect();
+    segments.iter().for_each(|segment| scene.cuda.map(segment.address, M));
+    scene.scanner.shows(&segments);
+    let last = base + 2 * M * (count - 1);
+    for _ in 0..2 {
+        drop(scene.view(last, 4096));
+    }
+    let statistics = scene.domain.statistics();
+    let counts = (statistics.segments, statistics.fallbacks, statistics.scans);
+    assert_eq!(counts, (count - 1, 2, 1), "no room, and no scan in vain");
+    scene.cuda.unmap(base);
+    scene.scanner.shows(&segments[1..]);
+    scene.domain.invalidate(range(base, M));
+    let view = scene.view(last, 4096);
+    let statistics = scene.domain.statistics();
+    assert_eq!((statistics.segments, statistics.fallbacks, statistics.scans), (count - 1, 2, 2));
+    drop(view);
     scene.assert_all_goes();
 }
 
