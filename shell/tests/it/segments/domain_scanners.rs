@@ -138,3 +138,18 @@ fn a_scan_of_segments_that_are_not_mapped_or_are_another_devices_binds_nothing_a
     assert_eq!((scene.live(), scene.exported().len()), ((1, 1), 1));
     scene.assert_all_goes();
 }
+
+#[test]
+fn a_mapping_that_a_scanner_shows_in_two_steps_is_asked_for_once() {
+    let scene = Scene::new();
+    let base = scene.segment(2 * M);
+    for size in [M, 2 * M] {
+        scene.scanner.shows(&[seen(base, size)]);
+        drop(scene.view(base, size));
+    }
+    assert_eq!(scene.bound(), [1, 2], "it has grown");
+    let calls = scene.cuda_calls();
+    drop(scene.view(base, 2 * M));
+    assert_eq!(scene.cuda_calls() - calls, 1);
+    scene.assert_all_goes();
+}
