@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use bareverbs_core::verbs::AccessFlags;
 use bareverbs_core::view::DeviceName;
 
 use super::domain::SegmentDomain;
@@ -107,5 +108,9 @@ impl ViewGuard for Owned {
 
     fn protection_domain(&self) -> Option<&Arc<ProtectionDomain>> {
         self.view.protection_domain()
+    }
+
+    fn access(&self) -> Option<AccessFlags> {
+        self.view.access()
     }
 }

@@ -48,6 +48,10 @@ impl ViewGuard for FallbackRegion {
     fn protection_domain(&self) -> Option<&Arc<ProtectionDomain>> {
         Some(self.region.domain())
     }
+
+    fn access(&self) -> Option<AccessFlags> {
+        Some(self.region.access())
+    }
 }
 
 impl Maker<'_> {

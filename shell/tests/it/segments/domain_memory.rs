@@ -148,6 +148,28 @@ fn access_that_a_binding_cannot_give_is_refused_when_the_domain_is_made() {
 }
 
 #[test]
+fn every_view_tells_its_access_and_one_that_permits_others_nothing_is_not_published() {
+    let local_write = AccessFlags::LOCAL_WRITE;
+    for (access, is_published) in [(local_write, false), (local_write | AccessFlags::REMOTE_WRITE, true)] {
+        let mut making = Making::default();
+        making.config = making.config.access(access);
+        let scene = making.scene();
+        let (base, plain) = (scene.segment(M), scene.cuda.allocate(0, 4096));
+        scene.scanner.shows(&[seen(base, M)]);
+        let memory = [base, plain].map(|addr| local(&scene, addr, 4096));
+        let host = crate::scene::memory(&[0; 8]);
+        let mut views: Vec<_> = [base, plain].map(|addr| scene.view(addr, 4096)).into();
+        views.extend(memory.iter().chain([&host]).map(|memory| scene.domain.register_memory(memory).expect("taken")));
+        assert_eq!(scene.live(), (3, 1), "by a key, by a region of its own, and the host's");
+        for view in views {
+            assert_eq!((view.access(), view.publish().is_ok()), (Some(access), is_published), "{view:?}");
+        }
+        drop((memory, host));
+        scene.assert_all_goes();
+    }
+}
+
+#[test]
 fn regions_that_are_not_cut_at_whole_pages_are_refused_when_the_domain_is_made() {
     let scene = Scene::new();
     let aligned =
