@@ -243,7 +243,10 @@ fn a_failed_fallback_says_why_no_key_serves_which_ordinals_are_served_and_what_t
     for part in ["4096 bytes", &format!("{base:#x}"), "mlx5_7", "ordinals 4", "ordinal 0", "ENOSPC", "pin it"] {
         assert!(error.to_string().contains(part), "{part} in {error}");
     }
-    assert_eq!(scene.live(), (0, 0));
+    assert_eq!((scene.live(), scene.calls("ibv_reg_mr")), ((0, 0), 0), "nothing else is tried");
+    scene.cuda.unmap(base);
+    // No file keeps the memory.
+    scene.assert_in_use(0);
     scene.assert_all_goes();
 }
 
