@@ -298,6 +298,39 @@ fn e4_file_0_is_as_good_as_any_and_is_closed_once() {
 }
 
 #[test]
+fn an_export_keeps_its_memory_though_the_process_may_open_no_more_files() {
+    own_process::run(
+        "cuda::exports::an_export_keeps_its_memory_though_the_process_may_open_no_more_files",
+        &[],
+        || {
+            let world = world(CudaConfig::default());
+            let base = world.segment(0, &[2]);
+            let whole = range(base, 2 * MIB);
+            let export = world.cuda.export(whole).expect("an export");
+            let before = limit_files(0);
+            assert!(matches!(world.cuda.export(whole), Err(CudaError::Export { .. })));
+            limit_files(before);
+            world.soft.unmap(base);
+            assert_eq!(world.soft.used_bytes(0), 2 * MIB, "by the file that is open");
+            drop(export);
+            assert_eq!(world.soft.used_bytes(0), 0);
+        },
+    );
+}
+
+/// Limits the files that this process may have open by their numbers; answers the limit before.
+#[allow(unsafe_code, reason = "to set a limit of the process")]
+fn limit_files(count: libc::rlim_t) -> libc::rlim_t {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the struct is ours.
+    assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) }, 0);
+    let before = std::mem::replace(&mut limit.rlim_cur, count);
+    // SAFETY: as above; the limit of a process that has this test only.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }, 0);
+    before
+}
+
+#[test]
 fn g3_what_was_exported_goes_without_the_driver() {
     let world = world(CudaConfig::default());
     let (_fabric, scene) = scene();
