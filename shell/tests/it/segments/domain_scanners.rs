@@ -3,6 +3,7 @@
 use bareverbs_core::range::AddressRange;
 use bareverbs_core::segments::{Covers, Ordinal, ScannedSegment};
 use bareverbs_shell::segments::{DriverScanner, NotBound, Scanner, SegmentErrorKind, SegmentScan};
+use bareverbs_shell::soft::Answer;
 
 use super::domain_scene::{M, Making, Scene, on, range, seen};
 
@@ -151,5 +152,31 @@ fn a_mapping_that_a_scanner_shows_in_two_steps_is_asked_for_once() {
     let calls = scene.cuda_calls();
     drop(scene.view(base, 2 * M));
     assert_eq!(scene.cuda_calls() - calls, 1);
+    scene.assert_all_goes();
+}
+
+#[test]
+fn a_request_that_begins_before_a_bound_segment_is_refused_and_drops_nothing() {
+    let scene = Scene::walking();
+    let base = scene.segment(M);
+    drop(scene.view(base, M));
+    // The hint ends one byte into the segment, which is in what is covered.
+    let (segments, covered) = walked(&scene, range(base - 1, 2));
+    assert_eq!((segments, covered), (vec![seen(base, M)], range(base - 1, M + 1)));
+    scene.refusal(base - 1, 2);
+    assert_eq!((scene.domain.statistics().segments, scene.live()), (1, (1, 1)));
+    scene.assert_all_goes();
+}
+
+#[test]
+fn a_request_that_ends_in_a_segment_that_was_not_bound_is_told_why_not() {
+    let scene = Scene::new();
+    let base = scene.segment(M);
+    scene.cuda.map(base + M, M);
+    let [good, bad] = [seen(base, M), seen(base + M, M)];
+    scene.scanner.shows(&[good, bad]);
+    scene.soft.fail("ibv_reg_dmabuf_mr", 2, Answer::null(libc::ENOSPC));
+    let SegmentErrorKind::NotBound { segment, .. } = scene.refusal(base + M - 1, 2) else { panic!("another error") };
+    assert_eq!((segment, scene.domain.statistics().segments), (bad, 1));
     scene.assert_all_goes();
 }
