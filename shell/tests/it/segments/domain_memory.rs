@@ -7,12 +7,13 @@
 
 use std::sync::{Arc, Mutex};
 
+use bareverbs_core::cuda::CuResult;
 use bareverbs_core::segments::{Alignment, ChunkLimits, Ordinal};
 use bareverbs_core::verbs::AccessFlags;
 use bareverbs_shell::memory::{Backend, HostDomain, Keepalive, LocalMemory, Location, OwnedBytes, WeakKeepalive};
 use bareverbs_shell::objects::ProtectionDomain;
 use bareverbs_shell::segments::{
-    BindError, BinderConfig, IdentityPolicy, NoKey, SegmentDomain, SegmentDomainConfig, SegmentErrorKind,
+    BindError, BinderConfig, IdentityPolicy, NoKey, ScanError, SegmentDomain, SegmentDomainConfig, SegmentErrorKind,
 };
 use bareverbs_shell::soft::{Answer, SoftConfig, SoftDevice};
 
@@ -102,6 +103,22 @@ fn a_refusal_of_the_device_stands_with_the_memory_until_it_is_forgotten_and_one_
     assert!(matches!(again.kind, SegmentErrorKind::Failed(_)) && scene.device_calls() == calls, "{again}");
     assert!(tensor.registrations(SegmentDomain::BACKEND).forget_failure("mlx5_0").is_some());
     drop(scene.domain.register_memory(&tensor).expect("it has memory now"));
+    drop(tensor);
+    scene.assert_all_goes();
+}
+
+#[test]
+fn a_failure_that_is_no_refusal_of_the_device_is_not_recorded() {
+    let scene = Scene::new();
+    let base = scene.segment(M);
+    let tensor = local(&scene, base, M);
+    let refused = || scene.domain.register_memory(&tensor).expect_err("refused").kind;
+    scene.scanner.answers(Err(ScanError::new("busy")));
+    assert_eq!(refused(), SegmentErrorKind::Scan(ScanError::new("busy")));
+    scene.cuda.fail("cuPointerGetAttribute", 1, CuResult::DEINITIALIZED);
+    assert!(matches!(refused(), SegmentErrorKind::Driver(_)));
+    scene.scanner.shows(&[seen(base, M)]);
+    drop(scene.domain.register_memory(&tensor).expect("bound, as if nothing had been"));
     drop(tensor);
     scene.assert_all_goes();
 }
