@@ -180,3 +180,20 @@ fn a_request_that_ends_in_a_segment_that_was_not_bound_is_told_why_not() {
     assert_eq!((segment, scene.domain.statistics().segments), (bad, 1));
     scene.assert_all_goes();
 }
+
+#[test]
+fn a_tail_of_several_mappings_is_known_by_each_of_them() {
+    let scene = Scene::walking();
+    let base = scene.segment(M);
+    drop(scene.view(base, M));
+    (1..4).for_each(|at| scene.cuda.map(base + at * M, M));
+    let old = scene.view(base, 4 * M);
+    let calls = scene.cuda_calls();
+    drop(scene.view(base, 4 * M));
+    assert_eq!((scene.cuda_calls() - calls, scene.bound()), (4, vec![1, 2]));
+    scene.cuda.unmap(base + 3 * M);
+    scene.cuda.map(base + 3 * M, M);
+    assert_ne!(scene.view(base + 2 * M, 2 * M).lkey(), old.lkey());
+    drop(old);
+    scene.assert_all_goes();
+}
