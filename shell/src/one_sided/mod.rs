@@ -58,7 +58,7 @@ use crate::endpoint::teardown::{self, Plumbing, Teardown};
 use crate::endpoint::{Waking, random_bits};
 use crate::errno;
 use crate::error::Error;
-use crate::memory::View;
+use crate::memory::{OfDomain, View};
 use crate::objects::gid::{self, GidInfo};
 use crate::objects::port::PortInfo;
 use crate::objects::queue_pair::MARKER_SLOTS;
@@ -334,9 +334,10 @@ impl<const N: usize> Transfers<N> {
 
     /// That this queue pair can use the view's key.
     fn check_owner(&self, local: &View) -> Result<(), TransferError> {
-        let ours = match (local.protection_domain(), &self.plumbing.domain) {
-            (Some(theirs), Some(ours)) => Arc::ptr_eq(theirs, ours),
-            _ => local.device().as_str() == &*self.plumbing.device,
+        let ours = match self.plumbing.domain.as_ref().map_or(OfDomain::Unknown, |domain| local.is_of(domain)) {
+            OfDomain::Yes => true,
+            OfDomain::No => false,
+            OfDomain::Unknown => local.device().as_str() == &*self.plumbing.device,
         };
         if ours { Ok(()) } else { Err(self.failed(TransferErrorKind::ForeignView)) }
     }
