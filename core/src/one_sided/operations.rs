@@ -140,9 +140,10 @@ impl<const N: usize> Operations<N> {
         let Start { first, parts, slot } = *start;
         if let Some(place) = self.ring.get_mut(slot) {
             *place = Live { first, parts, done: 0, told: false };
-            self.live = self.live.saturating_add(1);
-            self.untold = self.untold.saturating_add(1);
-            self.slots_used = self.slots_used.saturating_add(parts);
+            // Below the capacity, and the slots, which was seen before.
+            self.live = self.live.wrapping_add(1);
+            self.untold = self.untold.wrapping_add(1);
+            self.slots_used = self.slots_used.wrapping_add(parts);
             self.numbers.take(parts);
         }
         OperationId(first)

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use crate::memory::{View, ViewGuard};
 
 /// One place for each operation.
-pub(super) struct Held {
-    places: ManuallyDrop<Box<[Option<Kept>]>>,
+pub(super) struct Held<const N: usize> {
+    places: ManuallyDrop<[Option<Kept>; N]>,
 }
 
 /// What of a view keeps its bytes, and how many they are.
@@ -23,9 +23,9 @@ struct Kept {
     len_bytes: u64,
 }
 
-impl Held {
-    pub(super) fn new(places: usize) -> Self {
-        Self { places: ManuallyDrop::new(std::iter::repeat_with(|| None).take(places).collect()) }
+impl<const N: usize> Held<N> {
+    pub(super) fn new() -> Self {
+        Self { places: ManuallyDrop::new([const { None }; N]) }
     }
 
     /// Holds what keeps the view in a place that is free.
@@ -47,7 +47,7 @@ impl Held {
 
     /// For a queue pair that has nothing outstanding any more. Nothing is held after that.
     pub(super) fn give_back_all(&mut self) {
-        drop(mem::take(&mut *self.places));
+        drop(self.take_all());
     }
 
     /// How many bytes each view has that is held.
@@ -57,7 +57,11 @@ impl Held {
 
     /// Leaves all of it held for ever: the device may still use it.
     pub(super) fn leave_all(&mut self) {
-        mem::forget(mem::take(&mut *self.places));
+        mem::forget(self.take_all());
+    }
+
+    fn take_all(&mut self) -> [Option<Kept>; N] {
+        mem::replace(&mut *self.places, [const { None }; N])
     }
 }
 
@@ -76,26 +80,27 @@ mod tests {
         let view = domain.register_parts(&memory).expect("one part").remove(0);
         let holders = || Arc::strong_count(view.guard());
         let two = || {
-            let mut held = Held::new(2);
+            let mut held = Held::<2>::new();
             held.hold(0, &view);
             held.hold(1, &view);
             held
         };
         let before = holders();
 
-        let mut held = two();
-        assert_eq!((holders(), held.lengths().collect()), (before + 2, vec![64, 64]));
-        held.give_back(1);
-        assert_eq!((holders(), held.lengths().collect()), (before + 1, vec![64]));
-        drop(held);
+        {
+            let mut held = two();
+            assert_eq!((holders(), held.lengths().collect()), (before + 2, vec![64, 64]));
+            held.give_back(1);
+            assert_eq!((holders(), held.lengths().collect()), (before + 1, vec![64]));
+        }
         assert_eq!(holders(), before + 1, "dropped with a view in use");
 
         let mut held = two();
         held.give_back_all();
         assert_eq!((holders(), held.lengths().count()), (before + 1, 0));
-        // There is no place any more: what comes too late stays.
-        held.hold(0, &view);
-        held.give_back(0);
+        // There is no such place: what is put there stays.
+        held.hold(2, &view);
+        held.give_back(2);
         assert_eq!(holders(), before + 2);
 
         let mut held = two();

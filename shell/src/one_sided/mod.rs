@@ -116,7 +116,7 @@ pub struct Transfers<const N: usize> {
     books: Books<N>,
     /// Where a poll puts completions: not cleared for each, which would cost an empty one more than all the rest.
     room: [Wc; POLL_AT_ONCE],
-    held: Held,
+    held: Held<N>,
     plumbing: Plumbing,
     config: TransfersConfig,
     limits: Limits,
@@ -221,7 +221,7 @@ impl<const N: usize> Transfers<N> {
             calls,
             books,
             room: [Wc::default(); POLL_AT_ONCE],
-            held: Held::new(N),
+            held: Held::new(),
             plumbing,
             config,
             limits,

@@ -41,20 +41,21 @@ pub(super) unsafe fn post(calls: &mut QueuePairCalls, plan: &Plan, start: &Start
             Err(error) => Err(NotPosted::of(error, 0)),
         },
         // SAFETY: this function's own duty.
-        None => unsafe { post_parts(calls, plan, start) },
+        None => unsafe { post_parts(calls, *plan, start.wr_id(0)) },
     }
 }
 
-/// Posts one by one what is more than one message.
+/// Posts one by one what is more than one message, with numbers from `first` on. What it takes it takes by value: a plan that is
+/// one message is then never put together in memory.
 ///
 /// # Safety
 /// As [`post`].
 #[inline(never)]
-unsafe fn post_parts(calls: &mut QueuePairCalls, plan: &Plan, start: &Start) -> Result<(), NotPosted> {
+unsafe fn post_parts(calls: &mut QueuePairCalls, plan: Plan, first: u64) -> Result<(), NotPosted> {
     let mut n = 0;
     while let Some(part) = plan.part(n) {
         // SAFETY: this function's own duty.
-        let posted = unsafe { post_part(calls, plan, &part, start.wr_id(n)) };
+        let posted = unsafe { post_part(calls, &plan, &part, first.wrapping_add(u64::from(n))) };
         posted.map_err(|error| NotPosted::of(error, n))?;
         n += 1;
     }
