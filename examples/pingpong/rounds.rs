@@ -31,7 +31,7 @@ pub(crate) struct Report {
 /// Runs the rounds. `fill` makes a message, `check` says what is wrong with one that came.
 ///
 /// The client keeps `--window` messages unanswered, the server answers what has come; both send when the other end has a
-/// receive and this one a frame.
+/// receive and this one a frame. What the other end does not wait for is done after what it waits for has been sent.
 pub(crate) fn run<C: Carrier, const N: usize>(
     options: &Options,
     end: &mut End<C, N>,
@@ -44,11 +44,13 @@ pub(crate) fn run<C: Carrier, const N: usize>(
         Role::Client => (Way::There, Way::Back),
         Role::Server => (Way::Back, Way::There),
     };
+    // Without credits the other end sends as many at once as the window has, whatever is posted here.
+    let repost = if 2 * window > N { Repost::BeforeAnswers } else { Repost::AfterAnswers };
     let wait = options.wait();
     let mut round_trips = RoundTrips::new(role, window)?;
     let mut turn = Instant::now();
     let began = turn;
-    let (mut sent, mut received) = (0, 0);
+    let (mut sent, mut received, mut timed) = (0, 0, 0);
     while sent < iterations || received < iterations {
         let limit = match role {
             Role::Client => iterations.min(received + window as u64),
@@ -58,26 +60,43 @@ pub(crate) fn run<C: Carrier, const N: usize>(
             round_trips.begin(sent, turn);
             sent += 1;
         }
+        if timed < received {
+            let came = (received - timed) as usize;
+            if repost == Repost::AfterAnswers {
+                end.post_receives(came)?;
+            }
+            (timed..received).for_each(|number| round_trips.end(number, turn));
+            timed = received;
+        }
         if received < iterations {
             let due = if role == Role::Client { sent } else { iterations };
-            let came = receive(end, &wait, due - received, |came, nth| check(came, receives, received + nth))?;
+            received += receive(end, &wait, repost, due - received, |came, nth| check(came, receives, received + nth))?;
             turn = Instant::now();
-            (received..received + came).for_each(|number| round_trips.end(number, turn));
-            received += came;
         } else if sent < iterations {
             // The ring is full, or there is no credit: what is awaited is no message.
-            receive(end, &wait, 0, |_, _| Ok(()))?;
+            receive(end, &wait, repost, 0, |_, _| Ok(()))?;
         }
     }
     let total = began.elapsed();
+    (timed..received).for_each(|number| round_trips.end(number, turn));
     while end.outstanding().sends > 0 {
         end.wait(&wait, |_| {})?;
     }
     Ok(Report { iterations, total, round_trips_ns: (role == Role::Client).then_some(round_trips.ns) })
 }
 
+/// When the frame of a message that came is posted again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Repost {
+    /// At once: no receive can be spared.
+    BeforeAnswers,
+    /// When the answers are out, and nobody waits for it.
+    AfterAnswers,
+}
+
 /// When each message that is under way set out, and what the others took. One look at the clock for each turn: a message
-/// sets out when what allowed it had come.
+/// sets out when what allowed it had come. Twice as many as are under way: the next may have set out before it is written down
+/// what the last took.
 struct RoundTrips {
     began: Vec<Instant>,
     ns: Histogram<u64>,
@@ -86,9 +105,9 @@ struct RoundTrips {
 impl RoundTrips {
     /// Of the client; the server has none.
     fn new(role: Role, window: usize) -> anyhow::Result<Self> {
-        let under_way = if role == Role::Client { window } else { 0 };
+        let places = if role == Role::Client { 2 * window } else { 0 };
         let ns = Histogram::new_with_bounds(1, 60_000_000_000, 3)?;
-        Ok(Self { began: vec![Instant::now(); under_way], ns })
+        Ok(Self { began: vec![Instant::now(); places], ns })
     }
 
     fn begin(&mut self, number: u64, at: Instant) {
@@ -133,11 +152,12 @@ fn send<C: Carrier, const N: usize>(
     Ok(true)
 }
 
-/// Waits until something comes; checks each message, of which at most `due` may come, and posts its frame again. Answers how
-/// many they were: none, where what came lets a message be sent.
+/// Waits until something comes; checks each message, of which at most `due` may come, and posts its frame again if it is time to.
+/// Answers how many they were: none, where what came lets a message be sent.
 fn receive<C: Carrier, const N: usize>(
     end: &mut End<C, N>,
     wait: &Wait<'_>,
+    repost: Repost,
     due: u64,
     mut check: impl FnMut(&[u8], u64) -> anyhow::Result<()>,
 ) -> anyhow::Result<u64> {
@@ -147,7 +167,10 @@ fn receive<C: Carrier, const N: usize>(
             && outcome.is_ok()
         {
             outcome = match came {
-                came if came < due => check(frame.payload(), came).and_then(|()| Ok(frame.repost()?)),
+                came if came < due => check(frame.payload(), came).and_then(|()| match repost {
+                    Repost::BeforeAnswers => Ok(frame.repost()?),
+                    Repost::AfterAnswers => Ok(()),
+                }),
                 _ => Err(anyhow::anyhow!("{} messages came where {due} were due", came + 1)),
             };
             came += 1;
@@ -198,20 +221,33 @@ impl Payloads {
     }
 
     pub(crate) fn fill(&self, buffer: &mut [u8], way: Way, number: u64) {
+        let stamp = Self::stamp(way, number);
+        match (self.choice, buffer.first_chunk_mut()) {
+            (PayloadChoice::Number, Some(front)) => *front = stamp,
+            _ => self.fill_all(buffer, way, number, stamp),
+        }
+    }
+
+    fn fill_all(&self, buffer: &mut [u8], way: Way, number: u64, stamp: [u8; NUMBER_BYTES]) {
         let window = self.window(way, number);
         buffer[..window.len()].copy_from_slice(window);
         let stamped = self.size.min(NUMBER_BYTES);
-        buffer[..stamped].copy_from_slice(&Self::stamp(way, number)[NUMBER_BYTES - stamped..]);
+        buffer[..stamped].copy_from_slice(&stamp[NUMBER_BYTES - stamped..]);
     }
 
     pub(crate) fn check(&self, came: &[u8], way: Way, number: u64) -> anyhow::Result<()> {
+        let stamp = Self::stamp(way, number);
+        if self.choice == PayloadChoice::Number && came.len() == self.size && came.first_chunk() == Some(&stamp) {
+            return Ok(());
+        }
+        self.check_all(came, way, number, stamp)
+    }
+
+    fn check_all(&self, came: &[u8], way: Way, number: u64, due: [u8; NUMBER_BYTES]) -> anyhow::Result<()> {
         ensure!(came.len() == self.size, "message {number}: {} bytes came, {} are due", came.len(), self.size);
         let stamped = self.size.min(NUMBER_BYTES);
         let (stamp, rest) = came[..self.checked_bytes()].split_at(stamped);
-        ensure!(
-            stamp == &Self::stamp(way, number)[NUMBER_BYTES - stamped..],
-            "message {number} has another's number: {stamp:02x?}"
-        );
+        ensure!(stamp == &due[NUMBER_BYTES - stamped..], "message {number} has another's number: {stamp:02x?}");
         let due = &self.window(way, number)[stamped..];
         if rest == due {
             return Ok(());
