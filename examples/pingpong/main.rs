@@ -65,6 +65,9 @@ enum Ring {
     /// For many under way.
     #[value(name = "128")]
     Of128 = 128,
+    /// As long as those of rdma-core's tools, or so.
+    #[value(name = "512")]
+    Of512 = 512,
 }
 
 /// What of a message's bytes is filled in and checked.
@@ -246,6 +249,7 @@ fn end(options: &Options, device: &Arc<DeviceContext>, role: Role) -> anyhow::Re
         Ring::Of8 => end_of::<8>(options, device, role),
         Ring::Of32 => end_of::<32>(options, device, role),
         Ring::Of128 => end_of::<128>(options, device, role),
+        Ring::Of512 => end_of::<512>(options, device, role),
     }?;
     report.print(options.size, role);
     Ok(())

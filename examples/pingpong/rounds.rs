@@ -45,12 +45,12 @@ pub(crate) fn run<C: Carrier, const N: usize>(
         Role::Server => (Way::Back, Way::There),
     };
     // Without credits the other end sends as many at once as the window has, whatever is posted here.
-    let repost = if 2 * window > N { Repost::BeforeAnswers } else { Repost::AfterAnswers };
+    let repost = if 2 * window > N { Repost::BeforeAnswers } else { Repost::InChains };
     let wait = options.wait();
     let mut round_trips = RoundTrips::new(role, window)?;
     let mut turn = Instant::now();
     let began = turn;
-    let (mut sent, mut received, mut timed) = (0, 0, 0);
+    let (mut sent, mut received, mut timed, mut reposted) = (0, 0, 0, 0);
     while sent < iterations || received < iterations {
         let limit = match role {
             Role::Client => iterations.min(received + window as u64),
@@ -60,18 +60,18 @@ pub(crate) fn run<C: Carrier, const N: usize>(
             round_trips.begin(sent, turn);
             sent += 1;
         }
-        if timed < received {
-            let came = (received - timed) as usize;
-            if repost == Repost::AfterAnswers {
-                end.post_receives(came)?;
-            }
-            (timed..received).for_each(|number| round_trips.end(number, turn));
-            timed = received;
+        (timed..received).for_each(|number| round_trips.end(number, turn));
+        timed = received;
+        if repost == Repost::InChains && received - reposted >= (N as u64).div_ceil(4) {
+            end.post_receives(usize::MAX)?;
+            reposted = received;
         }
         if received < iterations {
             let due = if role == Role::Client { sent } else { iterations };
             received += receive(end, &wait, repost, due - received, |came, nth| check(came, receives, received + nth))?;
-            turn = Instant::now();
+            if role == Role::Client {
+                turn = Instant::now();
+            }
         } else if sent < iterations {
             // The ring is full, or there is no credit: what is awaited is no message.
             receive(end, &wait, repost, 0, |_, _| Ok(()))?;
@@ -90,8 +90,8 @@ pub(crate) fn run<C: Carrier, const N: usize>(
 enum Repost {
     /// At once: no receive can be spared.
     BeforeAnswers,
-    /// When the answers are out, and nobody waits for it.
-    AfterAnswers,
+    /// When the answers are out, and nobody waits for it: a quarter of the ring in one call.
+    InChains,
 }
 
 /// When each message that is under way set out, and what the others took. One look at the clock for each turn: a message
@@ -169,7 +169,7 @@ fn receive<C: Carrier, const N: usize>(
             outcome = match came {
                 came if came < due => check(frame.payload(), came).and_then(|()| match repost {
                     Repost::BeforeAnswers => Ok(frame.repost()?),
-                    Repost::AfterAnswers => Ok(()),
+                    Repost::InChains => Ok(()),
                 }),
                 _ => Err(anyhow::anyhow!("{} messages came where {due} were due", came + 1)),
             };
