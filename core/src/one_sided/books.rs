@@ -112,6 +112,7 @@ impl<const N: usize> Books<N> {
     ///
     /// # Errors
     /// [`NotStarted`].
+    #[inline]
     pub fn start(&mut self, parts: u32) -> Result<Start, NotStarted> {
         if let Some(cause) = self.cause {
             return Err(NotStarted::Broken { cause });
@@ -124,6 +125,7 @@ impl<const N: usize> Books<N> {
     }
 
     /// Enters an operation whose requests were posted, or may have been. The start must be the latest of these books.
+    #[inline]
     pub fn posted(&mut self, start: Start) -> OperationId {
         self.operations.posted(&start)
     }
@@ -149,6 +151,17 @@ impl<const N: usize> Books<N> {
 
     #[inline]
     fn take(&mut self, wr_id: u64, outcome: Result<&Wc, FailedCompletion>) -> Accepted {
+        // What nearly always comes; the number alone tells that it is a send's.
+        if outcome.is_ok()
+            && let Some((operation, slot)) = self.operations.end_oldest(wr_id)
+        {
+            return Accepted::Ended { operation, slot };
+        }
+        self.take_any(wr_id, outcome)
+    }
+
+    #[inline(never)]
+    fn take_any(&mut self, wr_id: u64, outcome: Result<&Wc, FailedCompletion>) -> Accepted {
         match WorkId::from_raw(wr_id).direction() {
             Direction::Send => self.take_send(wr_id, outcome.err()),
             Direction::Receive => self.take_receive(wr_id, outcome),
@@ -226,6 +239,12 @@ impl<const N: usize> Books<N> {
         self.receives.forget_all();
     }
 
+    /// Whether it is broken.
+    #[inline]
+    pub const fn is_broken(&self) -> bool {
+        self.cause.is_some()
+    }
+
     /// Why it is broken, if it is.
     pub const fn cause(&self) -> Option<Fault> {
         self.cause
@@ -244,6 +263,7 @@ impl<const N: usize> Books<N> {
     }
 
     /// Operations whose end was not told.
+    #[inline]
     pub const fn untold(&self) -> usize {
         self.operations.untold()
     }

@@ -26,14 +26,23 @@ impl Numbers {
 
     /// The first of `count` numbers that follow each other, without taking them; a new block is taken where they do not fit
     /// into this one. `None` when blocks have run out.
+    #[inline]
     pub(super) fn peek(&mut self, count: u32) -> Option<u64> {
         if u64::from(count) > self.left {
-            *self = Self::new(self.direction)?;
+            return self.peek_anew();
         }
         Some(self.next)
     }
 
+    #[cold]
+    #[inline(never)]
+    fn peek_anew(&mut self) -> Option<u64> {
+        *self = Self::new(self.direction)?;
+        Some(self.next)
+    }
+
     /// Takes what was peeked at.
+    #[inline]
     pub(super) fn take(&mut self, count: u32) {
         self.next = self.next.wrapping_add(u64::from(count));
         self.left = self.left.saturating_sub(u64::from(count));

@@ -38,11 +38,13 @@ pub struct Start {
 
 impl Start {
     /// Which place it will have, below the capacity: what keeps its memory is kept there.
+    #[inline]
     pub const fn slot(&self) -> usize {
         self.slot
     }
 
     /// The `wr_id` of its `n`-th request, counted from 0.
+    #[inline]
     pub const fn wr_id(&self, n: u32) -> u64 {
         self.first.wrapping_add(n as u64)
     }
@@ -115,10 +117,12 @@ impl<const N: usize> Operations<N> {
         self.live
     }
 
+    #[inline]
     pub(super) const fn untold(&self) -> usize {
         self.untold
     }
 
+    #[inline]
     pub(super) fn start(&mut self, parts: u32) -> Result<Start, NoPlace> {
         if self.live >= N {
             return Err(NoPlace::Operations);
@@ -131,19 +135,42 @@ impl<const N: usize> Operations<N> {
         Ok(Start { first, parts, slot: self.place(self.live) })
     }
 
+    #[inline]
     pub(super) fn posted(&mut self, start: &Start) -> OperationId {
         let Start { first, parts, slot } = *start;
         if let Some(place) = self.ring.get_mut(slot) {
             *place = Live { first, parts, done: 0, told: false };
-            self.live = self.live.saturating_add(1);
-            self.untold = self.untold.saturating_add(1);
-            self.slots_used = self.slots_used.saturating_add(parts);
+            // Below the capacity, and the slots, which was seen before.
+            self.live = self.live.wrapping_add(1);
+            self.untold = self.untold.wrapping_add(1);
+            self.slots_used = self.slots_used.wrapping_add(parts);
             self.numbers.take(parts);
         }
         OperationId(first)
     }
 
+    /// A success that ends the oldest operation, of which the caller waits to be told; `None`, and nothing changed, if it is
+    /// anything else: [`complete`](Self::complete) tells what.
     #[inline]
+    pub(super) fn end_oldest(&mut self, wr_id: u64) -> Option<(OperationId, usize)> {
+        let (slot, any) = (self.oldest, self.live > 0);
+        let oldest = self.ring.get_mut(slot).filter(|oldest| any && !oldest.told && oldest.is_last(wr_id))?;
+        oldest.done = oldest.parts;
+        oldest.told = true;
+        let (operation, parts) = (OperationId(oldest.first), oldest.parts);
+        self.untold = self.untold.saturating_sub(1);
+        self.let_go(parts);
+        Some((operation, slot))
+    }
+
+    /// The oldest, of so many requests, is in flight no more.
+    #[inline]
+    fn let_go(&mut self, parts: u32) {
+        self.slots_used = self.slots_used.saturating_sub(parts);
+        self.live = self.live.saturating_sub(1);
+        self.oldest = self.place(1);
+    }
+
     pub(super) fn complete(&mut self, wr_id: u64, status: Status) -> Matched {
         let (slot, any) = (self.oldest, self.live > 0);
         let oldest = match self.ring.get_mut(slot) {
@@ -154,16 +181,14 @@ impl<const N: usize> Operations<N> {
         };
         // Below the count of its parts, which has 32 bits.
         oldest.done = (oldest.at(wr_id) as u32).wrapping_add(1);
-        let (operation, is_whole) = (OperationId(oldest.first), oldest.done == oldest.parts);
+        let (operation, is_whole, parts) = (OperationId(oldest.first), oldest.done == oldest.parts, oldest.parts);
         let tell = !oldest.told && (is_whole || status == Status::Failed);
         oldest.told |= tell;
         if tell {
             self.untold = self.untold.saturating_sub(1);
         }
         if is_whole {
-            self.slots_used = self.slots_used.saturating_sub(oldest.parts);
-            self.live = self.live.saturating_sub(1);
-            self.oldest = self.place(1);
+            self.let_go(parts);
         }
         Matched::Oldest { operation, tell, freed: is_whole.then_some(slot) }
     }
@@ -217,6 +242,7 @@ impl<const N: usize> Operations<N> {
     }
 
     /// The place of the `nth` operation after the oldest; `nth` is at most the capacity.
+    #[inline]
     fn place(&self, nth: usize) -> usize {
         let at = self.oldest.wrapping_add(nth);
         if at < N { at } else { at.wrapping_sub(N) }
@@ -225,8 +251,15 @@ impl<const N: usize> Operations<N> {
 
 impl Live {
     /// Which of its requests has that number; beyond its last if none.
+    #[inline]
     fn at(&self, wr_id: u64) -> u64 {
         wr_id.wrapping_sub(self.first)
+    }
+
+    /// Whether its last request has that number.
+    #[inline]
+    fn is_last(&self, wr_id: u64) -> bool {
+        self.at(wr_id).wrapping_add(1) == u64::from(self.parts)
     }
 
     fn waits(&self) -> bool {

@@ -41,16 +41,19 @@ pub enum Operation {
 
 impl Operation {
     /// Whether it is an atomic: 8 bytes, aligned at the other end.
+    #[inline]
     pub const fn is_atomic(self) -> bool {
         matches!(self, Self::FetchAdd { .. } | Self::CompareSwap { .. })
     }
 
     /// Whether an answer comes back, which lands in the local view.
+    #[inline]
     pub const fn has_answer(self) -> bool {
         self.is_atomic() || matches!(self, Self::Read)
     }
 
     /// What the local view's region must permit: the own device writes what comes back.
+    #[inline]
     pub const fn local_access(self) -> AccessFlags {
         if self.has_answer() { AccessFlags::LOCAL_WRITE } else { AccessFlags::empty() }
     }
@@ -202,6 +205,7 @@ impl Plan {
     ///
     /// # Errors
     /// [`PlanRefused`] says what is wrong first, in the order of its variants.
+    #[inline]
     pub const fn new(
         operation: Operation,
         local: &KeyedRange,
@@ -228,8 +232,10 @@ impl Plan {
             return Err(PlanRefused::NoAtomics);
         }
         let part_bytes = if operation.is_atomic() { 8 } else { largest_part(limits.max_message_bytes) };
-        // Both are at least 1, so neither subtraction wraps; the count fits once it is at most the slots.
-        let parts_less_1 = local_bytes.wrapping_sub(1) / part_bytes as u64;
+        // Both are at least 1, so neither subtraction wraps; the count fits once it is at most the slots. What is one message,
+        // as nearly all are, is not divided.
+        let parts_less_1 =
+            if local_bytes <= part_bytes as u64 { 0 } else { local_bytes.wrapping_sub(1) / part_bytes as u64 };
         if parts_less_1 >= limits.send_slots as u64 {
             let limit_bytes = (part_bytes as u64).wrapping_mul(limits.send_slots as u64);
             return Err(PlanRefused::TooLong { len_bytes: local_bytes, limit_bytes });
@@ -268,6 +274,16 @@ impl Plan {
         self.rkey
     }
 
+    /// The one request that it is; `None` if there are more.
+    #[inline]
+    pub const fn whole(&self) -> Option<Part> {
+        if self.parts != 1 {
+            return None;
+        }
+        let (local_addr, len_bytes) = (self.local.key_addr(), self.local.len_bytes() as u32);
+        Some(Part { local_addr, remote_addr: self.remote_addr, len_bytes, is_last: true })
+    }
+
     /// The `n`-th request, counted from 0; `None` beyond the last.
     #[inline]
     pub const fn part(&self, n: u32) -> Option<Part> {
@@ -287,6 +303,7 @@ impl Plan {
     }
 }
 
+#[inline]
 const fn largest_part(max_message_bytes: u32) -> u32 {
     if max_message_bytes == 0 || max_message_bytes > LARGEST_MESSAGE_BYTES {
         LARGEST_MESSAGE_BYTES

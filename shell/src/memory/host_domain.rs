@@ -31,7 +31,7 @@ use super::local_memory::LocalMemory;
 use super::location::Location;
 use super::registrations::Registered;
 use super::slots::Ends;
-use super::view::{View, ViewGuard};
+use super::view::{OfDomain, View, ViewGuard};
 use crate::error::Error;
 use crate::objects::{MemoryRegion, ProtectionDomain};
 
@@ -243,7 +243,7 @@ impl HostDomain {
     /// Whether the view's keys are of this domain, or of none that is known.
     #[inline]
     fn owns(&self, view: &View) -> bool {
-        view.protection_domain().is_none_or(|domain| Arc::ptr_eq(domain, &self.domain))
+        view.is_of(&self.domain) != OfDomain::No
     }
 
     fn refused(&self, refused: RegionRefused) -> RegisterError {

@@ -48,4 +48,5 @@ pub use location::{
 };
 pub use owned_bytes::OwnedBytes;
 pub use registrations::{InstallError, RecordError, Registered, Registrations};
+pub(crate) use view::OfDomain;
 pub use view::{View, ViewGuard};

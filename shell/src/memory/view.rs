@@ -50,7 +50,34 @@ pub trait ViewGuard: Send + Sync {
 #[derive(Clone)]
 pub struct View {
     range: KeyedRange,
+    /// What the guard said when it was made, so that data paths need not ask it.
+    owner: DomainId,
+    access: Option<AccessFlags>,
     guard: Arc<dyn ViewGuard>,
+}
+
+/// A protection domain by its address, which no other has while a guard holds it; 0 for none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct DomainId(usize);
+
+impl DomainId {
+    const NONE: Self = Self(0);
+
+    #[inline]
+    fn of(domain: &Arc<ProtectionDomain>) -> Self {
+        Self(Arc::as_ptr(domain).addr())
+    }
+}
+
+/// Whether a view's keys are of a protection domain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OfDomain {
+    /// They are.
+    Yes,
+    /// They are of another.
+    No,
+    /// They are of none of this library's: what the device takes them for is the device's to say.
+    Unknown,
 }
 
 impl View {
@@ -63,7 +90,9 @@ impl View {
     /// 3. what the guard says is true, and always the same: the keys are of that device, and of that protection domain and with
     ///    that access where it names them. Operations post, or refuse, by it.
     pub unsafe fn new(range: KeyedRange, guard: Arc<dyn ViewGuard>) -> Self {
-        Self { range, guard }
+        let owner = guard.protection_domain().map_or(DomainId::NONE, DomainId::of);
+        let access = guard.access();
+        Self { range, owner, access, guard }
     }
 
     /// Its numbers.
@@ -113,8 +142,21 @@ impl View {
     }
 
     /// What its keys permit, as they were registered; `None` where only the device knows.
-    pub fn access(&self) -> Option<AccessFlags> {
-        self.guard.access()
+    #[inline]
+    pub const fn access(&self) -> Option<AccessFlags> {
+        self.access
+    }
+
+    /// Whether its keys are of that protection domain: one comparison, no call.
+    #[inline]
+    pub(crate) fn is_of(&self, domain: &Arc<ProtectionDomain>) -> OfDomain {
+        if self.owner == DomainId::of(domain) {
+            OfDomain::Yes
+        } else if self.owner == DomainId::NONE {
+            OfDomain::Unknown
+        } else {
+            OfDomain::No
+        }
     }
 
     /// What keeps its keys in force.
@@ -127,7 +169,7 @@ impl View {
     /// # Errors
     /// [`KeyedRangeError::Empty`]; [`KeyedRangeError::Part`] with the numbers if it leaves the view.
     pub fn part(&self, offset_bytes: u64, len_bytes: u64) -> Result<Self, KeyedRangeError> {
-        Ok(Self { range: self.range.part(offset_bytes, len_bytes)?, guard: Arc::clone(&self.guard) })
+        Ok(Self { range: self.range.part(offset_bytes, len_bytes)?, guard: Arc::clone(&self.guard), ..*self })
     }
 
     /// Makes it known to peers: the lease tells what to send them, and keeps the keys in force until it is withdrawn.

@@ -57,7 +57,9 @@ impl<const N: usize> Transfers<N> {
     /// # Errors
     /// When nothing came: [`TransferErrorKind::Broken`] of a queue pair that is, for good. [`TransferErrorKind::Gone`].
     pub fn poll(&mut self, mut on: impl FnMut(Event)) -> Result<usize, TransferError> {
-        self.check_thread()?;
+        if self.one_thread {
+            self.check_thread()?;
+        }
         if self.stage == Stage::Failed {
             return Err(self.failed(TransferErrorKind::Gone));
         }
@@ -95,11 +97,7 @@ impl<const N: usize> Transfers<N> {
         }
         std::mem::forget(batch);
         self.replace_receives(arrived);
-        events += self.tell_the_rest(&mut on);
-        match self.books.cause() {
-            Some(cause) if events == 0 && self.books.is_over() => Err(self.failed(TransferErrorKind::Broken { cause })),
-            _ => Ok(events),
-        }
+        if self.books.is_broken() { self.tell_the_rest(events, &mut on) } else { Ok(events) }
     }
 
     /// Polls, or sleeps on the completion channel, until something came, and gives it to `on`; answers how many.
@@ -131,7 +129,7 @@ impl<const N: usize> Transfers<N> {
         Ok(events)
     }
 
-    fn wait_within(&mut self, waiting: &mut Waiting<'_>, on: &mut dyn FnMut(Event)) -> Result<usize, TransferError> {
+    fn wait_within(&mut self, waiting: &mut Waiting<'_>, on: &mut impl FnMut(Event)) -> Result<usize, TransferError> {
         loop {
             match self.poll(&mut *on)? {
                 0 if self.plumbing.channel.is_none() => {
@@ -179,15 +177,17 @@ impl<const N: usize> Transfers<N> {
         }
     }
 
-    /// Ends what is outstanding on a queue pair that is broken.
-    fn tell_the_rest(&mut self, on: &mut impl FnMut(Event)) -> usize {
-        let Some(cause) = self.books.cause() else { return 0 };
-        let mut told = 0;
+    /// Ends what is outstanding on a queue pair that is broken, and answers for a poll of which so many events were told.
+    #[cold]
+    #[inline(never)]
+    fn tell_the_rest(&mut self, told: usize, on: &mut impl FnMut(Event)) -> Result<usize, TransferError> {
+        let Some(cause) = self.books.cause() else { return Ok(told) };
+        let mut told = told;
         while let Some(operation) = self.books.tell_next() {
             told += 1;
             on(Event::Ended(Ended { operation, result: Err(OperationError::Broken { cause }) }));
         }
-        told
+        if told == 0 && self.books.is_over() { Err(self.failed(TransferErrorKind::Broken { cause })) } else { Ok(told) }
     }
 
     /// Takes what the device has reported on its own, and heeds it; the next poll tells what it ended.
@@ -200,6 +200,7 @@ impl<const N: usize> Transfers<N> {
 
     /// A wait that polls is over, unless the device has something to say first.
     #[cold]
+    #[inline(never)]
     fn over(&mut self, ended: WaitEnded) -> Result<(), TransferError> {
         if let WaitEnded::Deadline { .. } = ended {
             self.take_events()?;
@@ -208,25 +209,33 @@ impl<const N: usize> Transfers<N> {
     }
 
     /// Breaks if a fatal event concerns it. One look at a counter when there was none.
+    #[inline]
     fn heed_events(&mut self) {
         let Some(context) = &self.plumbing.context else { return };
         let fatal = context.fatal_count();
-        if fatal == self.fatal_seen {
-            return;
+        if fatal != self.fatal_seen {
+            self.heed_fatal(fatal);
         }
-        self.fatal_seen = fatal;
-        let Some(queue) = &self.plumbing.queue else { return };
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn heed_fatal(&mut self, count: u32) {
+        self.fatal_seen = count;
+        let (Some(context), Some(queue)) = (&self.plumbing.context, &self.plumbing.queue) else { return };
         if let Some(event) = context.fault_of(self.qp_num, queue.id()) {
             self.books.break_with(Fault::Device { event });
         }
     }
 
     #[cold]
+    #[inline(never)]
     fn asleep(&self, error: Error) -> TransferError {
         self.failed(TransferErrorKind::Sleep(Box::new(error)))
     }
 
     #[cold]
+    #[inline(never)]
     fn ended(&self, ended: WaitEnded) -> TransferError {
         let pending = self.books.pending().collect();
         self.failed(match ended {

@@ -1,16 +1,19 @@
 //! Views that operations in flight use.
 //!
 //! The rule this file protects: **a local view stays registered until every request on it has completed, or the queue pair is
-//! gone**. The queue pair holds this value as what keeps its memory, so that views that nobody gave back go only after it was
-//! destroyed, and never when that failed; whatever becomes of the handles.
+//! gone**. What is held goes only when it is given back, by name: a value of this type that is dropped otherwise, in a panic,
+//! in a forked child or beside a queue pair that could not be destroyed, leaves all of it held for ever.
+//!
+//! One owner, who posts and polls, so there is no lock and nothing is counted but the guard itself.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::mem::{self, ManuallyDrop};
+use std::sync::Arc;
 
 use crate::memory::{View, ViewGuard};
 
 /// One place for each operation.
-pub(super) struct Held {
-    places: Mutex<Box<[Option<Kept>]>>,
+pub(super) struct Held<const N: usize> {
+    places: ManuallyDrop<[Option<Kept>; N]>,
 }
 
 /// What of a view keeps its bytes, and how many they are.
@@ -20,44 +23,89 @@ struct Kept {
     len_bytes: u64,
 }
 
-impl Held {
-    pub(super) fn new(places: usize) -> Self {
-        Self { places: Mutex::new(std::iter::repeat_with(|| None).take(places).collect()) }
+impl<const N: usize> Held<N> {
+    pub(super) fn new() -> Self {
+        Self { places: ManuallyDrop::new([const { None }; N]) }
     }
 
-    pub(super) fn hold(&self, slot: usize, view: &View) {
+    /// Holds what keeps the view in a place that is free.
+    #[inline]
+    pub(super) fn hold(&mut self, slot: usize, view: &View) {
         let kept = Kept { guard: Arc::clone(view.guard()), len_bytes: view.len_bytes() };
-        drop(self.replace(slot, Some(kept)));
-    }
-
-    pub(super) fn give_back(&self, slot: usize) {
-        drop(self.replace(slot, None));
-    }
-
-    /// What was held before is dropped by the caller, outside of the lock: it may be a region's last owner.
-    fn replace(&self, slot: usize, kept: Option<Kept>) -> Option<Kept> {
-        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-        match places.get_mut(slot) {
-            Some(place) => std::mem::replace(place, kept),
-            // Not reached: a place is below the capacity. Nothing that a device may use is let go.
-            None => {
-                std::mem::forget(kept);
-                None
-            }
+        // Nothing is there, and every place is below the capacity. Were it otherwise, nothing that a device may use is let go.
+        match self.places.get_mut(slot) {
+            Some(place) => mem::forget(place.replace(kept)),
+            None => mem::forget(kept),
         }
     }
 
-    /// For a queue pair that has nothing outstanding any more.
-    pub(super) fn give_back_all(&self) {
-        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-        let held: Vec<Kept> = places.iter_mut().filter_map(Option::take).collect();
-        drop(places);
-        drop(held);
+    /// Lets go what is in a place: its last request has completed.
+    #[inline]
+    pub(super) fn give_back(&mut self, slot: usize) {
+        drop(self.places.get_mut(slot).and_then(Option::take));
     }
 
-    /// How many bytes are held by each view.
-    pub(super) fn lengths(&self) -> Vec<usize> {
-        let places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-        places.iter().flatten().map(|kept| usize::try_from(kept.len_bytes).unwrap_or(usize::MAX)).collect()
+    /// For a queue pair that has nothing outstanding any more. Nothing is held after that.
+    pub(super) fn give_back_all(&mut self) {
+        drop(self.take_all());
+    }
+
+    /// How many bytes each view has that is held.
+    pub(super) fn lengths(&self) -> impl Iterator<Item = usize> {
+        self.places.iter().flatten().map(|kept| usize::try_from(kept.len_bytes).unwrap_or(usize::MAX))
+    }
+
+    /// Leaves all of it held for ever: the device may still use it.
+    pub(super) fn leave_all(&mut self) {
+        mem::forget(self.take_all());
+    }
+
+    fn take_all(&mut self) -> [Option<Kept>; N] {
+        mem::replace(&mut *self.places, [const { None }; N])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Fabric;
+    use crate::memory::{HostDomain, LocalMemory, OwnedBytes};
+    use crate::objects::ProtectionDomain;
+
+    #[test]
+    fn what_is_held_goes_when_it_is_given_back_and_not_with_the_value() {
+        let device = Fabric::soft().expect("a free slot").open(None).expect("the device");
+        let domain = HostDomain::new(&ProtectionDomain::new(&device, 1).expect("a domain")).expect("the device");
+        let memory = LocalMemory::new(OwnedBytes::from(vec![0; 64])).expect("host memory");
+        let view = domain.register_parts(&memory).expect("one part").remove(0);
+        let holders = || Arc::strong_count(view.guard());
+        let two = || {
+            let mut held = Held::<2>::new();
+            held.hold(0, &view);
+            held.hold(1, &view);
+            held
+        };
+        let before = holders();
+
+        {
+            let mut held = two();
+            assert_eq!((holders(), held.lengths().collect()), (before + 2, vec![64, 64]));
+            held.give_back(1);
+            assert_eq!((holders(), held.lengths().collect()), (before + 1, vec![64]));
+        }
+        assert_eq!(holders(), before + 1, "dropped with a view in use");
+
+        let mut held = two();
+        held.give_back_all();
+        assert_eq!((holders(), held.lengths().count()), (before + 1, 0));
+        // There is no such place: what is put there stays.
+        held.hold(2, &view);
+        held.give_back(2);
+        assert_eq!(holders(), before + 2);
+
+        let mut held = two();
+        held.leave_all();
+        held.give_back_all();
+        assert_eq!((holders(), held.lengths().count()), (before + 4, 0), "left for ever");
     }
 }

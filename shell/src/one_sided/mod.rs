@@ -28,8 +28,8 @@
 //!
 //! # Safety
 //!
-//! This file guarantees that the local view of an operation in flight is held where the queue pair keeps it, and that calls are
-//! made only while the queue pair lives.
+//! This file guarantees that the local view of an operation in flight is held until its last request has completed or the
+//! queue pair, which this value alone has, was destroyed; and that calls are made only while the queue pair lives.
 #![allow(unsafe_code)]
 
 mod completing;
@@ -43,7 +43,7 @@ use std::sync::Arc;
 
 use bareverbs_core::connect::{Psn, QueuePairConfig, Service, Transition};
 use bareverbs_core::link::{Direction, Fault};
-use bareverbs_core::one_sided::{Books, Limits, Operation, OperationId, Plan};
+use bareverbs_core::one_sided::{Books, Limits, Operation, OperationId, Plan, Start};
 use bareverbs_core::verbs::device::AtomicCap;
 use bareverbs_core::verbs::inline_calls::QueuePairCalls;
 use bareverbs_core::verbs::{AccessFlags, DeviceAttr, Wc};
@@ -58,13 +58,14 @@ use crate::endpoint::teardown::{self, Plumbing, Teardown};
 use crate::endpoint::{Waking, random_bits};
 use crate::errno;
 use crate::error::Error;
-use crate::memory::View;
+use crate::memory::{OfDomain, View};
 use crate::objects::gid::{self, GidInfo};
 use crate::objects::port::PortInfo;
 use crate::objects::queue_pair::MARKER_SLOTS;
 use crate::objects::report::{DropFailure, report};
 use crate::objects::{CompletionChannel, CompletionQueue, DeviceContext, ProtectionDomain, QueuePair, drain};
 use held::Held;
+use posting::NotPosted;
 
 /// Completions that a poll takes at most.
 const POLL_AT_ONCE: usize = 16;
@@ -115,7 +116,7 @@ pub struct Transfers<const N: usize> {
     books: Books<N>,
     /// Where a poll puts completions: not cleared for each, which would cost an empty one more than all the rest.
     room: [Wc; POLL_AT_ONCE],
-    held: Arc<Held>,
+    held: Held<N>,
     plumbing: Plumbing,
     config: TransfersConfig,
     limits: Limits,
@@ -188,9 +189,7 @@ impl<const N: usize> Transfers<N> {
             None => CompletionQueue::new(context, entries)?,
             Some(channel) => CompletionQueue::with_channel(channel, entries)?,
         };
-        let held = Arc::new(Held::new(N));
-        let keeper: Arc<dyn std::any::Any + Send + Sync> = Arc::clone(&held) as _;
-        let mut queue_pair = QueuePair::for_memory(domain, &queue, &queue, &config.queue_pair, Some(keeper))?;
+        let mut queue_pair = QueuePair::new(domain, &queue, &queue, &config.queue_pair)?;
         queue_pair.modify(&Transition::to_init(&config.queue_pair))?;
         let state = |what| Error::State { device: Arc::clone(context.name()), what };
         let calls = queue_pair.take_calls().ok_or_else(|| state("the queue pair's calls were taken"))?;
@@ -222,7 +221,7 @@ impl<const N: usize> Transfers<N> {
             calls,
             books,
             room: [Wc::default(); POLL_AT_ONCE],
-            held,
+            held: Held::new(),
             plumbing,
             config,
             limits,
@@ -295,69 +294,93 @@ impl<const N: usize> Transfers<N> {
         self.start(Operation::CompareSwap { compare, swap }, local, remote)
     }
 
+    /// Inlined into each kind of operation, which is then known: what it does not need is not looked at.
+    #[inline(always)]
     fn start(&mut self, operation: Operation, local: &View, remote: &RemoteView) -> Result<OperationId, TransferError> {
-        self.check_thread()?;
-        match self.stage {
-            Stage::Connected => {}
-            Stage::Fresh => return Err(self.failed(TransferErrorKind::NotConnected)),
-            Stage::Failed => return Err(self.failed(TransferErrorKind::Gone)),
+        if self.one_thread {
+            self.check_thread()?;
+        }
+        if self.stage != Stage::Connected {
+            return Err(self.not_connected());
         }
         self.check_owner(local)?;
         self.check_access(operation, local)?;
-        let plan = Plan::new(operation, local.range(), remote, &self.limits);
-        let plan = plan.map_err(|refused| self.failed(TransferErrorKind::Refused(refused)))?;
-        let start = self.books.start(plan.parts());
-        let start = start.map_err(|why| self.failed(TransferErrorKind::NotStarted(why)))?;
-        let slot = start.slot();
-        self.held.hold(slot, local);
+        let plan = match Plan::new(operation, local.range(), remote, &self.limits) {
+            Ok(plan) => plan,
+            Err(refused) => return Err(self.failed(TransferErrorKind::Refused(refused))),
+        };
+        let start = match self.books.start(plan.parts()) {
+            Ok(start) => start,
+            Err(why) => return Err(self.failed(TransferErrorKind::NotStarted(why))),
+        };
+        self.held.hold(start.slot(), local);
         errno::clear();
-        // SAFETY: the view is held where the queue pair keeps it; it leaves that place when its last request has completed
-        // (`Books`), or when the queue pair was drained or destroyed. A view's bytes have no Rust references (`View::new`, 2).
+        // SAFETY: the view is held; it leaves its place when its last request has completed (`Books`), or when the queue pair
+        // was drained or destroyed. A view's bytes have no Rust references (`View::new`, 2).
         let posted = unsafe { posting::post(&mut self.calls, &plan, &start) };
         match posted {
             Ok(()) => Ok(self.books.posted(start)),
-            Err(refused) => {
-                let raw = refused.error.raw();
-                let errno = errno::of_return(raw);
-                if refused.nothing_accepted {
-                    self.held.give_back(slot);
-                    return Err(self.failed(TransferErrorKind::Post(raw, errno)));
-                }
-                let cause = Fault::PostUnknown { direction: Direction::Send, raw };
-                let operation = self.books.posted(start);
-                self.books.break_with(cause);
-                self.books.told(operation);
-                Err(self.failed(TransferErrorKind::Broken { cause }))
-            }
+            Err(refused) => Err(self.not_posted(refused, start)),
         }
     }
 
+    #[cold]
+    #[inline(never)]
+    fn not_connected(&self) -> TransferError {
+        self.failed(match self.stage {
+            Stage::Fresh | Stage::Connected => TransferErrorKind::NotConnected,
+            Stage::Failed => TransferErrorKind::Gone,
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn not_posted(&mut self, refused: NotPosted, start: Start) -> TransferError {
+        let raw = refused.error.raw();
+        let errno = errno::of_return(raw);
+        if refused.nothing_accepted {
+            self.held.give_back(start.slot());
+            return self.failed(TransferErrorKind::Post(raw, errno));
+        }
+        let cause = Fault::PostUnknown { direction: Direction::Send, raw };
+        let operation = self.books.posted(start);
+        self.books.break_with(cause);
+        self.books.told(operation);
+        self.failed(TransferErrorKind::Broken { cause })
+    }
+
     /// That this queue pair can use the view's key.
+    #[inline]
     fn check_owner(&self, local: &View) -> Result<(), TransferError> {
-        let ours = match (local.protection_domain(), &self.plumbing.domain) {
-            (Some(theirs), Some(ours)) => Arc::ptr_eq(theirs, ours),
-            _ => local.device().as_str() == &*self.plumbing.device,
-        };
+        match &self.plumbing.domain {
+            Some(domain) if local.is_of(domain) == OfDomain::Yes => Ok(()),
+            _ => self.check_device(local),
+        }
+    }
+
+    /// The same of a view that does not name this domain: where it names none, its device has to do.
+    #[cold]
+    #[inline(never)]
+    fn check_device(&self, local: &View) -> Result<(), TransferError> {
+        let of = self.plumbing.domain.as_ref().map_or(OfDomain::Unknown, |domain| local.is_of(domain));
+        let ours = of == OfDomain::Unknown && local.device().as_str() == &*self.plumbing.device;
         if ours { Ok(()) } else { Err(self.failed(TransferErrorKind::ForeignView)) }
     }
 
     /// That the view lets the own device do what the operation does to it.
+    #[inline]
     fn check_access(&self, operation: Operation, local: &View) -> Result<(), TransferError> {
         let needs = operation.local_access();
-        if needs.is_empty() {
-            return Ok(());
-        }
         match local.access() {
             Some(has) if !has.contains(needs) => Err(self.failed(TransferErrorKind::LocalAccess { needs, has })),
             _ => Ok(()),
         }
     }
 
-    /// That this thread may post and poll.
+    /// That this thread may post and poll, where only one may.
+    #[cold]
+    #[inline(never)]
     fn check_thread(&self) -> Result<(), TransferError> {
-        if !self.one_thread {
-            return Ok(());
-        }
         match self.plumbing.context.as_ref().map(|context| context.check_use()) {
             Some(Err(Error::SecondThread { .. })) => Err(self.failed(TransferErrorKind::SecondThread)),
             _ => Ok(()),
@@ -400,6 +423,7 @@ impl<const N: usize> Transfers<N> {
     }
 
     #[cold]
+    #[inline(never)]
     fn failed(&self, kind: TransferErrorKind) -> TransferError {
         TransferError { peer: Arc::clone(&self.config.peer), device: Arc::clone(&self.plumbing.device), kind }
     }
@@ -450,10 +474,11 @@ impl<const N: usize> Transfers<N> {
     }
 
     /// Reports views that stay registered for ever, since the device may still use them.
-    fn report_kept(&self) {
+    fn report_kept(&mut self) {
         for len_bytes in self.held.lengths() {
             report(&DropFailure::Leaked { device: Arc::clone(&self.plumbing.device), len_bytes });
         }
+        self.held.leave_all();
     }
 }
 

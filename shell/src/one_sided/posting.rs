@@ -19,6 +19,14 @@ pub(super) struct NotPosted {
     pub(super) error: PostError,
 }
 
+impl NotPosted {
+    /// Of the `n`-th request, counted from 0.
+    #[cold]
+    fn of(error: PostError, n: u32) -> Self {
+        Self { nothing_accepted: n == 0 && matches!(error, PostError::Refused { .. }), error }
+    }
+}
+
 /// Posts all requests of an operation; of those, the last is signalled.
 ///
 /// # Safety
@@ -26,24 +34,49 @@ pub(super) struct NotPosted {
 /// of its requests has completed or the queue pair was destroyed.
 #[inline]
 pub(super) unsafe fn post(calls: &mut QueuePairCalls, plan: &Plan, start: &Start) -> Result<(), NotPosted> {
+    match plan.whole() {
+        // SAFETY: this function's own duty.
+        Some(whole) => match unsafe { post_part(calls, plan, &whole, start.wr_id(0)) } {
+            Ok(()) => Ok(()),
+            Err(error) => Err(NotPosted::of(error, 0)),
+        },
+        // SAFETY: this function's own duty.
+        None => unsafe { post_parts(calls, *plan, start.wr_id(0)) },
+    }
+}
+
+/// Posts one by one what is more than one message, with numbers from `first` on. What it takes it takes by value: a plan that is
+/// one message is then never put together in memory.
+///
+/// # Safety
+/// As [`post`].
+#[inline(never)]
+unsafe fn post_parts(calls: &mut QueuePairCalls, plan: Plan, first: u64) -> Result<(), NotPosted> {
     let mut n = 0;
     while let Some(part) = plan.part(n) {
-        let mut entry = Sge { addr: part.local_addr, length: part.len_bytes, lkey: plan.lkey() };
-        let mut request = request(plan, &part, start.wr_id(n));
-        request.sg_list = &raw mut entry;
-        // SAFETY: 1: request and entry are locals of this call, and the request is alone in its chain. 2: the entry lies within
-        // the plan's local view, which is this function's own duty.
-        let posted = unsafe { calls.post_send(&raw mut request) };
-        posted.map_err(|error| NotPosted {
-            nothing_accepted: n == 0 && matches!(error, PostError::Refused { .. }),
-            error,
-        })?;
+        // SAFETY: this function's own duty.
+        let posted = unsafe { post_part(calls, &plan, &part, first.wrapping_add(u64::from(n))) };
+        posted.map_err(|error| NotPosted::of(error, n))?;
         n += 1;
     }
     Ok(())
 }
 
-#[inline]
+/// Posts one request.
+///
+/// # Safety
+/// As [`post`], of that part, which is the plan's.
+#[inline(always)]
+unsafe fn post_part(calls: &mut QueuePairCalls, plan: &Plan, part: &Part, wr_id: u64) -> Result<(), PostError> {
+    let mut entry = Sge { addr: part.local_addr, length: part.len_bytes, lkey: plan.lkey() };
+    let mut request = request(plan, part, wr_id);
+    request.sg_list = &raw mut entry;
+    // SAFETY: 1: request and entry are locals of this call, and the request is alone in its chain. 2: the entry lies within
+    // the plan's local view, which is this function's own duty.
+    unsafe { calls.post_send(&raw mut request) }
+}
+
+#[inline(always)]
 fn request(plan: &Plan, part: &Part, wr_id: u64) -> SendWr {
     let (remote_addr, rkey) = (part.remote_addr, plan.rkey());
     let rdma = SendTarget { rdma: RdmaTarget { remote_addr, rkey } };

@@ -14,8 +14,8 @@ use bareverbs_core::view::DeviceName;
 use super::domain::SegmentDomain;
 use super::error::{SegmentError, SegmentErrorKind};
 use crate::memory::{
-    Backend, BackendKind, InstallError, Keepalive, LocalMemory, Location, Registered, RegistrationFailure, View,
-    ViewGuard,
+    Backend, BackendKind, InstallError, Keepalive, LocalMemory, Location, OfDomain, Registered, RegistrationFailure,
+    View, ViewGuard,
 };
 use crate::objects::ProtectionDomain;
 
@@ -68,9 +68,9 @@ impl SegmentDomain {
                 })
             }
         };
-        let of_this_domain = view.and_then(|view| match view.protection_domain() {
-            Some(domain) if Arc::ptr_eq(domain, self.protection_domain()) => Ok(view),
-            _ => Err(SegmentErrorKind::OtherDomain),
+        let of_this_domain = view.and_then(|view| match view.is_of(self.protection_domain()) {
+            OfDomain::Yes => Ok(view),
+            OfDomain::No | OfDomain::Unknown => Err(SegmentErrorKind::OtherDomain),
         });
         of_this_domain.map_err(|kind| self.error(addr, size, kind))
     }

@@ -89,6 +89,7 @@ fn as_many_parts_as_there_are_slots_and_no_more() {
     for (len_bytes, parts) in [(1, 1), (8, 1), (9, 2), (31, 4), (32, 4)] {
         let plan = Plan::new(Operation::Read, &here(len_bytes), &there(0, len_bytes), &LIMITS).expect("it fits");
         assert_eq!((plan.parts(), plan.part(parts)), (parts, None));
+        assert_eq!(plan.whole(), plan.part(0).filter(|part| part.is_last), "the one request, where it is one");
     }
     let refused = Plan::new(Operation::Read, &here(33), &there(0, 33), &LIMITS);
     assert_eq!(refused, Err(PlanRefused::TooLong { len_bytes: 33, limit_bytes: 32 }));
