@@ -71,6 +71,22 @@ fn device_memory_is_registered_by_its_segment_under_a_kind_of_its_own() {
 }
 
 #[test]
+fn a_view_of_device_memory_keeps_its_owner() {
+    let scene = Scene::new();
+    let base = scene.segment(M);
+    scene.scanner.shows(&[seen(base, M)]);
+    let owner = Arc::new(GpuBytes { addr: base, size: M });
+    let owned = Arc::downgrade(&owner);
+    let tensor = LocalMemory::with_driver(owner, Arc::new(scene.driver.clone())).expect("the driver knows it");
+    let view = scene.domain.register_memory(&tensor).expect("bound");
+    drop(tensor);
+    assert!(owned.upgrade().is_some(), "a transfer through the view may be in flight");
+    drop(view);
+    assert!(owned.upgrade().is_none());
+    scene.assert_all_goes();
+}
+
+#[test]
 fn host_memory_is_registered_plainly_and_managed_memory_is_refused_by_either_way() {
     let scene = Scene::new();
     let host = LocalMemory::new(OwnedBytes::from(vec![7; 5000])).expect("host memory");

@@ -22,6 +22,7 @@ use bareverbs_shell::symbols::CudaSymbols;
 
 use super::domain_scene::{M, MAX, Making, Scene, range, seen};
 use crate::scene::ALL;
+use crate::soft::raw::cuda::Driver;
 
 /// Where the memory is that is swapped.
 const AT: u64 = 0x7000_0000_0000;
@@ -128,6 +129,8 @@ fn a_segment_that_was_longer_than_all_keys_is_bound_once_it_has_shrunk_at_either
 #[test]
 fn a_segment_for_which_there_was_no_room_is_bound_once_there_is() {
     let scene = Scene::new();
+    // Somebody else keeps the context: it does not end after each export.
+    Driver(scene.cuda.symbols()).retain_primary(0).expect("a context");
     let count = MAX_SEGMENTS as u64 + 1;
     let base = scene.cuda.reserve(0, 2 * M * count);
     let segments: Vec<_> = (0..count).map(|at| seen(base + 2 * M * at, M)).collect();

@@ -259,6 +259,37 @@ fn swap_while_bound(identity: IdentityPolicy, grows: bool) {
 }
 
 #[test]
+fn a_tail_that_is_other_memory_by_the_end_of_its_growth_is_bound_again_whichever_of_its_mappings_it_is() {
+    for (identity, swapped) in
+        [IdentityPolicy::Verify, IdentityPolicy::Trust].map(|policy| [(policy, 1), (policy, 2)]).concat()
+    {
+        let scene = stepped(identity);
+        let base = scene.segment(M);
+        scene.scanner.shows(&[seen(base, M)]);
+        scene.soft.run_freely();
+        let before = scene.view(base, M);
+        scene.soft.step_again();
+        [1, 2].iter().for_each(|at| scene.cuda.map(base + at * M, M));
+        scene.scanner.shows(&[seen(base, 3 * M)]);
+        let view = std::thread::scope(|threads| {
+            let grows = threads.spawn(|| scene.view(base, 3 * M));
+            await_bindings(&scene, 2);
+            scene.cuda.unmap(base + swapped * M);
+            scene.cuda.map(base + swapped * M, M);
+            scene.soft.run_freely();
+            grows.join().expect("no panic")
+        });
+        let counts = (scene.bound().len(), scene.scanner.scans());
+        assert_eq!(counts, (3, 3), "bound again, by another scan: {identity:?}, mapping {swapped}");
+        let mut peer = scene.peer();
+        peer.prove(&scene.cuda, &view);
+        peer.leave();
+        drop((before, view));
+        scene.assert_all_goes();
+    }
+}
+
+#[test]
 fn an_old_part_that_is_other_memory_by_the_end_of_its_growth_is_dropped_though_no_other_scan_succeeds() {
     let scene = stepped(IdentityPolicy::Trust);
     let base = scene.segment(M);

@@ -164,6 +164,10 @@ fn a_request_that_straddles_windows_gets_a_region_of_its_own_or_parts_and_no_fai
     peer.leave();
     assert_eq!((scene.bound(), scene.scanner.scans()), (bound, scans), "nothing is bound or scanned for it");
     assert_eq!(scene.domain.statistics().fallbacks, 1);
+    // While it lives it serves others that straddle there.
+    let within = scene.view(base + MAX - 2048, 4096);
+    assert_eq!((within.lkey(), scene.domain.statistics().fallbacks), (across.lkey(), 1));
+    drop(within);
     // The keys serve as before.
     assert_eq!(scene.view(base + MAX, 4096).lkey(), parts[1].lkey());
     drop((across, parts));

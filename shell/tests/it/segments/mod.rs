@@ -2,6 +2,7 @@
 
 mod binding;
 mod binding_access;
+mod binding_asked;
 mod binding_failures;
 mod binding_faults;
 mod binding_growth;

@@ -111,6 +111,19 @@ fn a_walk_may_meet_another_allocation_right_behind() {
 }
 
 #[test]
+fn mappings_of_reservations_that_touch_are_no_one_export() {
+    let (cuda, driver) = cuda(CudaConfig::default());
+    let bases = [4 * MIB, 2 * MIB].map(|length| cuda.reserve(0, length));
+    assert_eq!(bases[1], bases[0] + 4 * MIB, "they touch");
+    for at in [bases[0], bases[0] + 2 * MIB, bases[1]] {
+        cuda.map(at, 2 * MIB);
+    }
+    assert_eq!(driver.export(bases[0], 4 * MIB).map(drop), Ok(()), "two mappings of one");
+    assert_eq!(driver.export(bases[0] + 2 * MIB, 4 * MIB).err(), Some(INVALID), "over the edge");
+    assert_eq!(driver.export(bases[1], 2 * MIB).map(drop), Ok(()));
+}
+
+#[test]
 fn a_mapping_made_anew_has_a_new_id_and_its_neighbours_keep_theirs() {
     let (cuda, driver) = cuda(CudaConfig::default());
     let base = segment(&cuda, 3);
