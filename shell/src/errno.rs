@@ -144,6 +144,29 @@ mod tests {
     }
 
     #[test]
+    fn each_thread_writes_and_reads_its_own_place_which_is_the_systems() {
+        let of_the_system = || std::io::Error::last_os_error().raw_os_error();
+        set(12);
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                set(22);
+                assert_eq!((of_the_system(), last()), (Some(22), Some(Errno(22))));
+                clear();
+                assert_eq!((of_the_system(), last()), (Some(0), None));
+                // SAFETY: no file has this number.
+                unsafe { libc::close(-1) };
+                assert_eq!(last(), Some(Errno(libc::EBADF)), "what the system's calls set");
+            });
+            other.join().expect("its own");
+        });
+        set(12);
+        assert_eq!((of_the_system(), last()), (Some(12), Some(Errno(12))));
+        // Another thread's writes do not come here, a thread's that began later neither.
+        std::thread::spawn(|| set(22)).join().expect("no panic");
+        assert_eq!((of_the_system(), last()), (Some(12), Some(Errno(12))));
+    }
+
+    #[test]
     fn a_number_without_a_name_is_printed_as_a_number() {
         assert_eq!(Errno(524).to_string(), "errno 524");
         assert_eq!(Errno(libc::EINVAL).to_string(), format!("errno {} (EINVAL)", libc::EINVAL));

@@ -15,7 +15,7 @@ use bareverbs_shell::objects::DeviceContext;
 use bareverbs_shell::objects::events::About;
 use bareverbs_shell::soft::{Answer, LiveCounts, Mode, Record, SoftConfig, SoftFabric};
 use bareverbs_shell::wait::Clock;
-use bareverbs_shell::{Error, Wait};
+use bareverbs_shell::{Error, Relax, Wait};
 
 use crate::drop_log;
 use crate::ledger::calls_of;
@@ -311,6 +311,34 @@ fn what_comes_before_the_queue_is_armed_ends_a_wait_without_sleep() {
     assert_eq!(came, Ok(1));
     assert!(began.elapsed() < limit, "it slept, to its deadline");
     soft.run_freely();
+}
+
+/// How many polls a wait makes, and how it ends.
+fn polls_of(soft: &SoftFabric, end: &mut End, relax: Relax, time: Duration) -> (usize, EndpointErrorKind) {
+    soft.clear_record();
+    let told = end.wait(&Wait::at_most(time).relax(relax), |_| ()).expect_err("nobody sends");
+    (calls_of(&soft.record(), "ibv_poll_cq"), told.kind)
+}
+
+#[test]
+fn a_wait_that_spins_polls_as_often_at_once_and_one_that_sleeps_or_has_news_polls_once() {
+    for relax in [Relax::Busy, Relax::Spin] {
+        let soft = fabric();
+        let context = DeviceContext::open(&wrap(soft.symbols(), None), None).expect("the device");
+        let (mut a, mut b) = pair(&context, &config());
+        let (polls, told) = polls_of(&soft, &mut b, relax, Duration::ZERO);
+        assert!(matches!(told, EndpointErrorKind::Timeout { .. }), "{told:?}");
+        assert_eq!(polls, 256, "{relax:?}");
+        script_event(EventType::QP_FATAL);
+        context.take_events().expect("one");
+        b.poll(|_| ()).expect_err("it failed");
+        let told = polls_of(&soft, &mut b, relax, PATIENCE);
+        assert_eq!(told, (1, broken(EventType::QP_FATAL)), "{relax:?}: nothing is to be waited for");
+        a.poll(|_| ()).expect("a healthy link");
+
+        let (_a, mut b) = pair(&context, &config().waking(Waking::Events));
+        assert_eq!(polls_of(&soft, &mut b, relax, Duration::ZERO).0, 1, "{relax:?}, before its deadline is looked at");
+    }
 }
 
 /// Lets all that can happen do so between a wait's first poll and the arming that comes after it.
