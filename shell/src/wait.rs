@@ -66,6 +66,9 @@ impl std::fmt::Debug for Wait<'_> {
 
 impl<'a> Wait<'a> {
     /// At most this long, from the moment the wait begins.
+    ///
+    /// By the system's clock a wait that spins begins with its first look, and ends with the first after its time: each comes after
+    /// up to 256 polls that found nothing. By a [`clock`](Self::clock) of the caller's it is exact.
     pub fn at_most(limit: Duration) -> Self {
         Self { limit, clock: None, cancel: None, relax: Relax::SpinThenYield(64) }
     }

@@ -9,11 +9,11 @@ use bareverbs_core::link::Fault;
 use bareverbs_core::one_sided::Arrival;
 use bareverbs_core::teardown_order::{Step, check};
 use bareverbs_core::verbs::EventType;
-use bareverbs_shell::Wait;
 use bareverbs_shell::endpoint::Waking;
 use bareverbs_shell::objects::DeviceContext;
 use bareverbs_shell::one_sided::{Ended, Event, OperationError, TransferErrorKind, connect_pair};
 use bareverbs_shell::soft::{Answer, LiveCounts, Mode, Record, SoftConfig, SoftFabric};
+use bareverbs_shell::{Relax, Wait};
 
 use crate::device_events::{arrive_on_arming, until_it_sleeps};
 use crate::drop_log;
@@ -53,6 +53,30 @@ fn before_the_deadline(end: &mut End) -> TransferErrorKind {
     let ended = end.wait(&Wait::at_most(PATIENCE), |event| panic!("{event:?}")).expect_err("nothing comes");
     assert!(began.elapsed() < PATIENCE, "it went to its deadline: {ended}");
     ended.kind
+}
+
+#[test]
+fn a_wait_that_spins_polls_as_often_at_once_and_one_that_sleeps_or_has_news_polls_once() {
+    for relax in [Relax::Busy, Relax::Spin] {
+        let soft = fabric(Mode::Prompt);
+        let context = open(&soft);
+        let polls_of = |end: &mut End, time| {
+            soft.clear_record();
+            let told =
+                end.wait(&Wait::at_most(time).relax(relax), |event| panic!("{event:?}")).expect_err("nothing comes");
+            (calls_of(&soft.record(), "ibv_poll_cq"), told.kind)
+        };
+        let (_a, mut asleep) = pair(&context, Waking::Events);
+        assert_eq!(polls_of(&mut asleep, Duration::ZERO).0, 1, "{relax:?}, before its deadline is looked at");
+        let (_a, mut b) = pair(&context, Waking::Polling);
+        let (polls, told) = polls_of(&mut b, Duration::ZERO);
+        assert!(matches!(told, TransferErrorKind::Timeout { .. }), "{told:?}");
+        assert_eq!(polls, 256, "{relax:?}");
+        soft.device_fatal("soft0");
+        context.take_events().expect("one");
+        let told = polls_of(&mut b, PATIENCE);
+        assert_eq!(told, (1, broken(EventType::DEVICE_FATAL)), "{relax:?}: nothing is to be waited for");
+    }
 }
 
 #[test]
