@@ -10,3 +10,4 @@ mod posting;
 mod refused_posts;
 mod two_fabrics;
 mod waits;
+mod whose;
