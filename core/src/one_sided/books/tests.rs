@@ -137,6 +137,26 @@ fn numbers_that_are_not_in_flight_break_and_end_nothing() {
 }
 
 #[test]
+fn a_part_that_has_completed_is_not_in_flight_again() {
+    let mut fresh = books::<4>(9);
+    let (operation, slot) = begin(&mut fresh, 3);
+    assert_eq!(succeeds(&mut fresh, operation.raw() + 1), Accepted::Quiet, "the first two");
+    for at in 0..2 {
+        for fail in [false, true] {
+            let (mut books, wr_id) = (fresh, operation.raw() + at);
+            let accepted = if fail { fails(&mut books, wr_id) } else { succeeds(&mut books, wr_id) };
+            assert_eq!((accepted, books.cause()), (Accepted::Quiet, Some(Fault::UnknownId { wr_id })));
+            assert_eq!((books.untold(), books.in_flight()), (1, 1));
+        }
+    }
+    // An error, and then success for the same request.
+    let wr_id = operation.raw() + 2;
+    let failed = Accepted::Failed { operation, slot: Some(slot), failure: failure(wr_id) };
+    assert_eq!((fails(&mut fresh, wr_id), succeeds(&mut fresh, wr_id)), (failed, Accepted::Quiet));
+    assert_eq!((fresh.untold(), fresh.in_flight()), (0, 0), "told of once");
+}
+
+#[test]
 fn a_receive_is_a_write_with_immediate_data_or_breaks() {
     let arrived = |wr_id, opcode, wc_flags| Wc {
         opcode,

@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use bareverbs_core::verbs::AccessFlags;
 use bareverbs_core::view::DeviceName;
-use bareverbs_shell::memory::{HostDomain, Lease, View, ViewGuard};
+use bareverbs_shell::memory::{View, ViewGuard};
 use bareverbs_shell::objects::ProtectionDomain;
-use bareverbs_shell::one_sided::{Transfers, TransferErrorKind, connect_pair};
+use bareverbs_shell::one_sided::{TransferErrorKind, connect_pair};
 use bareverbs_shell::soft::Mode;
 
 use crate::scene::{ALL, End, content, memory, pair, published, succeed, transfers_config, view};
@@ -94,25 +94,4 @@ fn a_part_permits_what_its_view_does_and_no_more() {
     assert_eq!(part.access(), Some(AccessFlags::empty()));
     let refused = a.read(&part, lease.remote()).expect_err("nothing can land");
     assert!(matches!(refused.kind, TransferErrorKind::LocalAccess { .. }), "{refused}");
-}
-
-#[test]
-fn ends_views_and_leases_go_to_other_threads() {
-    fn is_sent<T: Send>() {}
-    fn is_shared<T: Send + Sync>() {}
-    is_sent::<Transfers<8>>();
-    is_shared::<View>();
-    is_shared::<Lease>();
-    is_shared::<HostDomain>();
-    let world = World::soft(Mode::Prompt);
-    let (mut a, b) = pair(&world, &transfers_config());
-    let (here, there) = (memory(&[7; 8]), memory(&[0; 8]));
-    let weak = here.downgrade().expect("owned bytes have a weak form");
-    let (local, lease) = (view(&a, &here, ALL), published(&b, &there, ALL));
-    let write = a.write(&local, lease.remote()).expect("posted");
-    drop((here, local));
-    // Posted here, ended there: the view in use goes along, and is given back where the end is told.
-    std::thread::spawn(move || succeed(&mut a, write)).join().expect("it ends");
-    assert!(weak.upgrade().is_err());
-    assert_eq!(content(&there), [7; 8]);
 }
