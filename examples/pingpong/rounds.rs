@@ -220,6 +220,7 @@ impl Payloads {
         (number << 1 | u64::from(way == Way::Back)).to_be_bytes()
     }
 
+    #[inline]
     pub(crate) fn fill(&self, buffer: &mut [u8], way: Way, number: u64) {
         let stamp = Self::stamp(way, number);
         match (self.choice, buffer.first_chunk_mut()) {
@@ -228,6 +229,7 @@ impl Payloads {
         }
     }
 
+    #[inline(never)]
     fn fill_all(&self, buffer: &mut [u8], way: Way, number: u64, stamp: [u8; NUMBER_BYTES]) {
         let window = self.window(way, number);
         buffer[..window.len()].copy_from_slice(window);
@@ -235,6 +237,7 @@ impl Payloads {
         buffer[..stamped].copy_from_slice(&stamp[NUMBER_BYTES - stamped..]);
     }
 
+    #[inline]
     pub(crate) fn check(&self, came: &[u8], way: Way, number: u64) -> anyhow::Result<()> {
         let stamp = Self::stamp(way, number);
         if self.choice == PayloadChoice::Number && came.len() == self.size && came.first_chunk() == Some(&stamp) {
@@ -243,6 +246,7 @@ impl Payloads {
         self.check_all(came, way, number, stamp)
     }
 
+    #[inline(never)]
     fn check_all(&self, came: &[u8], way: Way, number: u64, due: [u8; NUMBER_BYTES]) -> anyhow::Result<()> {
         ensure!(came.len() == self.size, "message {number}: {} bytes came, {} are due", came.len(), self.size);
         let stamped = self.size.min(NUMBER_BYTES);

@@ -8,7 +8,9 @@
 //! This file guarantees that only the calling thread's `errno` is written.
 #![allow(unsafe_code)]
 
+use std::cell::Cell;
 use std::fmt;
+use std::ptr;
 
 use bareverbs_core::verbs::inline_calls::RawErrno;
 
@@ -60,24 +62,39 @@ impl Errno {
     }
 }
 
-#[cfg(any(target_os = "macos", target_os = "ios", target_os = "freebsd"))]
+/// Where the calling thread's `errno` is. Every post clears it first, so the library is asked once for each thread: a call
+/// costs more than the store.
+#[inline]
 fn location() -> *mut i32 {
-    // SAFETY: always callable; gives the calling thread's own location.
-    unsafe { libc::__error() }
+    thread_local! {
+        static PLACE: Cell<*mut i32> = const { Cell::new(ptr::null_mut()) };
+    }
+    PLACE.with(|place| {
+        if place.get().is_null() {
+            place.set(ask_for_location());
+        }
+        place.get()
+    })
 }
 
-#[cfg(not(any(target_os = "macos", target_os = "ios", target_os = "freebsd")))]
-fn location() -> *mut i32 {
-    // SAFETY: always callable; gives the calling thread's own location.
-    unsafe { libc::__errno_location() }
+#[cold]
+fn ask_for_location() -> *mut i32 {
+    #[cfg(any(target_os = "macos", target_os = "ios", target_os = "freebsd"))]
+    let location = libc::__error;
+    #[cfg(not(any(target_os = "macos", target_os = "ios", target_os = "freebsd")))]
+    let location = libc::__errno_location;
+    // SAFETY: always callable; gives the calling thread's own location, which is where it is as long as the thread lives.
+    unsafe { location() }
 }
 
 /// Sets the thread's `errno` to 0, so that a later [`last`] tells what a call set from what was there.
+#[inline]
 pub fn clear() {
     set(0);
 }
 
 /// Sets the thread's `errno`, as a C function does that fails.
+#[inline]
 pub fn set(number: i32) {
     // SAFETY: the location is this thread's own and lives as long as the thread.
     unsafe { location().write(number) };

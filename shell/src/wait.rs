@@ -88,7 +88,7 @@ impl<'a> Wait<'a> {
     pub(crate) fn begin(&self) -> Waiting<'a> {
         // Its first look is the beginning: what is there already costs no look at a clock.
         let began = self.clock.map(Clock::now);
-        Waiting { wait: *self, own: None, began: began.unwrap_or_default(), rounds: 0 }
+        Waiting { wait: *self, own: None, began: began.unwrap_or_default(), polls: 0, unasked: 0 }
     }
 }
 
@@ -99,35 +99,75 @@ pub(crate) enum Ended {
     Cancelled,
 }
 
-/// A wait in progress.
+/// A wait in progress: [`spin`](Self::spin) before each poll, [`idle`](Self::idle) after one that found nothing.
 pub(crate) struct Waiting<'a> {
     wait: Wait<'a>,
     /// The system's clock, from the first look at it.
     own: Option<Monotonic>,
     /// By the caller's clock, if there is one.
     began: Duration,
-    rounds: u32,
+    /// How many polls there were, or might have been.
+    polls: u32,
+    /// And since the device was last asked for its events.
+    unasked: u32,
 }
 
-impl Waiting<'_> {
-    /// To be called after a poll that found nothing: relaxes, or says that the wait is over.
-    ///
-    /// While it spins it looks at the system's clock every [`LOOK_EVERY_SPINS`] times only: where a look is a system call, it
-    /// takes longer than many polls. The caller's flag and clock are looked at each time.
+/// How often the next poll may follow itself, as long as it finds nothing.
+///
+/// A thread that spins has as few instructions as can be between two polls, and the same ones each time: no look at a clock, no
+/// call but the poll. (In an emulated machine, polls with other calls between them made the system call that follows slower.)
+pub(crate) struct Spin<'a> {
+    left: u32,
+    hint: bool,
+    cancel: Option<&'a AtomicBool>,
+}
+
+impl Spin<'_> {
+    /// No poll follows itself.
+    pub(crate) const NONE: Self = Self { left: 0, hint: false, cancel: None };
+
+    /// After a poll that found nothing: whether another one is to follow at once.
+    #[inline(always)]
+    pub(crate) fn again(&mut self) -> bool {
+        if self.left == 0 || self.cancel.is_some_and(|cancel| cancel.load(Ordering::Relaxed)) {
+            return false;
+        }
+        self.left -= 1;
+        if self.hint {
+            std::hint::spin_loop();
+        }
+        true
+    }
+}
+
+impl<'a> Waiting<'a> {
+    /// What the next poll may do on its own: more than one where the wait spins by the system's clock. A look at that may be a
+    /// system call, and takes longer than many polls. The caller's flag is looked at each time, and so is the caller's clock.
+    #[inline]
+    pub(crate) fn spin(&mut self) -> Spin<'a> {
+        let Wait { clock, cancel, relax, .. } = self.wait;
+        let polls = match relax {
+            _ if clock.is_some() => 1,
+            Relax::Busy | Relax::Spin => POLLS_AT_ONCE,
+            Relax::SpinThenYield(spins) => spins.saturating_sub(self.polls).clamp(1, POLLS_AT_ONCE),
+            Relax::Yield => 1,
+        };
+        let left = polls - 1;
+        self.count(left);
+        Spin { left, hint: relax != Relax::Busy, cancel }
+    }
+
+    /// To be called after a poll that found nothing, whether it was one of several or not: looks at flag and clock, and relaxes,
+    /// or says that the wait is over.
     #[inline]
     pub(crate) fn idle(&mut self) -> Result<(), Ended> {
+        self.left()?;
         let relax = match self.wait.relax {
-            Relax::SpinThenYield(spins) if self.rounds < spins => Relax::Spin,
+            Relax::SpinThenYield(spins) if self.polls < spins => Relax::Spin,
             Relax::SpinThenYield(_) => Relax::Yield,
             relax => relax,
         };
-        if relax != Relax::Yield && self.wait.clock.is_none() && !self.rounds.is_multiple_of(LOOK_EVERY_SPINS) {
-            self.check_flag()?;
-        } else {
-            self.left()?;
-        }
-        // It goes round: one that stood still between two looks would wait for ever.
-        self.rounds = self.rounds.wrapping_add(1);
+        self.count(1);
         match relax {
             Relax::Busy => {}
             Relax::Spin => std::hint::spin_loop(),
@@ -136,9 +176,19 @@ impl Waiting<'_> {
         Ok(())
     }
 
-    /// How many polls found nothing so far, going round.
-    pub(crate) fn rounds(&self) -> u32 {
-        self.rounds
+    fn count(&mut self, polls: u32) {
+        self.polls = self.polls.saturating_add(polls);
+        self.unasked = self.unasked.saturating_add(polls);
+    }
+
+    /// Whether it is time to ask the device what it has reported on its own, which is a system call: about once in 256 polls.
+    #[inline]
+    pub(crate) fn events_are_due(&mut self) -> bool {
+        let due = self.unasked >= POLLS_AT_ONCE;
+        if due {
+            self.unasked = 0;
+        }
+        due
     }
 
     #[inline]
@@ -164,8 +214,9 @@ impl Waiting<'_> {
     }
 }
 
-/// Every how many empty polls a wait that spins looks at the system's clock.
-const LOOK_EVERY_SPINS: u32 = 16;
+/// How many polls follow each other where nothing but polls is to be done: between two looks at the system's clock and at what
+/// the device has reported.
+const POLLS_AT_ONCE: u32 = 256;
 /// How often a sleeping wait looks at its flag.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
@@ -193,20 +244,44 @@ mod tests {
         assert_eq!(waiting.idle(), Err(Ended::Deadline { waited: Duration::from_millis(30) }));
     }
 
+    const EACH_RELAX: [Relax; 4] = [Relax::Busy, Relax::Spin, Relax::SpinThenYield(300), Relax::Yield];
+
+    /// How many polls follow each other before anything else is looked at.
+    fn polls(waiting: &mut Waiting<'_>) -> u32 {
+        let mut spin = waiting.spin();
+        let again = (0..10_000).take_while(|_| spin.again()).count();
+        1 + again as u32
+    }
+
     #[test]
-    fn a_wait_that_spins_looks_at_the_callers_clock_and_flag_each_time() {
-        let (clock, flag) = (Steps(Cell::new(0)), AtomicBool::new(false));
-        for relax in [Relax::Busy, Relax::Spin, Relax::SpinThenYield(3), Relax::Yield] {
+    fn a_wait_looks_at_the_callers_clock_after_each_poll() {
+        let clock = Steps(Cell::new(0));
+        for relax in EACH_RELAX {
             let mut waiting = Wait::at_most(Duration::from_secs(3600)).clock(&clock).relax(relax).begin();
             let before = clock.0.get();
             for _ in 0..100 {
+                assert_eq!(polls(&mut waiting), 1, "{relax:?}");
                 assert_eq!(waiting.idle(), Ok(()));
             }
             assert_eq!(clock.0.get() - before, 1000, "{relax:?}");
-            for spun in 0..2 * LOOK_EVERY_SPINS {
+        }
+    }
+
+    #[test]
+    fn a_wait_looks_at_the_callers_flag_after_each_poll() {
+        let flag = AtomicBool::new(false);
+        for relax in EACH_RELAX {
+            for spun in 0..2 * POLLS_AT_ONCE {
                 let mut waiting = Wait::at_most(Duration::from_secs(3600)).cancelled_by(&flag).relax(relax).begin();
-                assert!((0..spun).all(|_| waiting.idle() == Ok(())));
+                let mut spin = waiting.spin();
+                for poll in 0..spun {
+                    if !spin.again() {
+                        assert_eq!(waiting.idle(), Ok(()), "{relax:?} after {poll}");
+                        spin = waiting.spin();
+                    }
+                }
                 flag.store(true, Ordering::Relaxed);
+                assert!(!spin.again(), "{relax:?} after {spun}");
                 assert_eq!(waiting.idle(), Err(Ended::Cancelled), "{relax:?} after {spun}");
                 flag.store(false, Ordering::Relaxed);
             }
@@ -214,21 +289,81 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_without_time_ends_at_its_first_look_and_one_that_spins_a_few_polls_after_its_time() {
-        for relax in [Relax::Busy, Relax::Spin, Relax::SpinThenYield(64), Relax::Yield] {
-            let mut waiting = Wait::at_most(Duration::ZERO).relax(relax).begin();
-            assert!(matches!(waiting.idle(), Err(Ended::Deadline { .. })), "{relax:?}");
-            let mut waiting = Wait::at_most(Duration::from_nanos(1)).relax(relax).begin();
-            let rounds = (0..1000).find(|_| waiting.idle().is_err()).expect("its time is over at once");
-            assert!(rounds <= LOOK_EVERY_SPINS, "{relax:?}: {rounds}");
+    fn a_wait_that_spins_polls_so_often_between_two_looks_and_one_that_yields_once() {
+        let polls_of = |relax: Relax| {
+            let mut waiting = Wait::at_most(Duration::from_secs(3600)).relax(relax).begin();
+            let mut polled = [0; 4];
+            for polled in &mut polled {
+                *polled = polls(&mut waiting);
+                assert_eq!(waiting.idle(), Ok(()));
+            }
+            polled
+        };
+        assert_eq!(polls_of(Relax::Busy), [POLLS_AT_ONCE; 4]);
+        assert_eq!(polls_of(Relax::Spin), [POLLS_AT_ONCE; 4]);
+        assert_eq!(polls_of(Relax::Yield), [1; 4]);
+        assert_eq!(polls_of(Relax::SpinThenYield(0)), [1; 4]);
+        assert_eq!(polls_of(Relax::SpinThenYield(64)), [64, 1, 1, 1], "it spins that many times");
+        assert_eq!(polls_of(Relax::SpinThenYield(POLLS_AT_ONCE + 2)), [POLLS_AT_ONCE, 2, 1, 1]);
+    }
+
+    #[test]
+    fn a_wait_whose_polls_do_not_follow_each_other_yields_after_as_many() {
+        let mut waiting = Wait::at_most(Duration::from_secs(3600)).relax(Relax::SpinThenYield(5)).begin();
+        for _ in 0..5 {
+            assert!(waiting.polls < 5);
+            assert_eq!(waiting.idle(), Ok(()));
+        }
+        assert_eq!(polls(&mut waiting), 1);
+        assert!(waiting.polls >= 5);
+    }
+
+    #[test]
+    fn the_device_is_asked_about_once_in_256_polls_however_the_wait_relaxes() {
+        let clock = Steps(Cell::new(0));
+        let long = Wait::at_most(Duration::from_secs(3600));
+        for wait in EACH_RELAX.map(|relax| long.relax(relax)).into_iter().chain([long.clock(&clock)]) {
+            let mut waiting = wait.begin();
+            let (mut polled, mut asked) = (0, 0);
+            while polled < 100 * POLLS_AT_ONCE {
+                polled += polls(&mut waiting);
+                assert_eq!(waiting.idle(), Ok(()));
+                asked += u32::from(waiting.events_are_due());
+            }
+            assert!((99..=101).contains(&asked), "{wait:?}: {asked}");
         }
     }
 
     #[test]
-    fn a_wait_goes_on_looking_when_the_count_of_its_polls_has_gone_round() {
-        let mut waiting = Wait::at_most(Duration::from_nanos(1)).relax(Relax::Spin).begin();
-        waiting.rounds = u32::MAX;
-        assert!((0..1000).any(|_| waiting.idle().is_err()));
+    fn a_wait_without_time_ends_at_its_first_look_and_any_at_the_first_after_its_time() {
+        for relax in EACH_RELAX {
+            let mut waiting = Wait::at_most(Duration::ZERO).relax(relax).begin();
+            assert!(matches!(waiting.idle(), Err(Ended::Deadline { .. })), "{relax:?}");
+            let mut waiting = Wait::at_most(Duration::from_nanos(1)).relax(relax).begin();
+            // The first look is the beginning, and may be the end where it is looked at once more for the time that passed.
+            let _ = waiting.idle();
+            assert!(matches!(waiting.idle(), Err(Ended::Deadline { .. })), "{relax:?}");
+        }
+    }
+
+    #[test]
+    fn a_wait_goes_on_asking_the_device_after_polls_that_found_something_and_after_any_number_of_polls() {
+        for relax in EACH_RELAX {
+            for done in [0, 1, 7, u32::MAX - 10] {
+                let mut waiting = Wait::at_most(Duration::from_secs(3600)).relax(relax).begin();
+                waiting.polls = done;
+                // What came ended these waits before anything else was looked at.
+                for _ in 0..3 {
+                    let _ = waiting.spin();
+                }
+                let due = (0..2 * POLLS_AT_ONCE).filter(|_| {
+                    polls(&mut waiting);
+                    assert_eq!(waiting.idle(), Ok(()));
+                    waiting.events_are_due()
+                });
+                assert!(due.count() >= 2, "{relax:?} after {done}");
+            }
+        }
     }
 
     #[test]

@@ -9,10 +9,7 @@ use crate::endpoint::teardown::Plumbing;
 use crate::endpoint::{Endpoint, EndpointError, EndpointErrorKind, Event, Stage};
 use crate::errno;
 use crate::error::Error;
-use crate::wait::{Ended, Wait, Waiting};
-
-/// Every how many polls that found nothing a wait looks for events of the device: a system call.
-const LOOK_FOR_EVENTS_EVERY: u32 = 256;
+use crate::wait::{Ended, Spin, Wait, Waiting};
 
 /// A link while a batch of completions is given out. When the caller's code panics in between, the rest of the batch is
 /// lost, and with it messages: the link breaks. A batch that was given out is forgotten.
@@ -39,7 +36,17 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
     /// out. A link that is broken says so, and why, when nothing came. [`EndpointErrorKind::Send`] if a credit message was
     /// refused: what completed was given out all the same, and every later poll tries again.
     #[inline]
-    pub fn poll(&mut self, mut on: impl FnMut(Event<'_, RECV>)) -> Result<usize, EndpointError> {
+    pub fn poll(&mut self, on: impl FnMut(Event<'_, RECV>)) -> Result<usize, EndpointError> {
+        self.poll_while(|| false, on)
+    }
+
+    /// As [`poll`](Self::poll), and once more as long as nothing comes and `again` says so.
+    #[inline]
+    fn poll_while(
+        &mut self,
+        mut again: impl FnMut() -> bool,
+        mut on: impl FnMut(Event<'_, RECV>),
+    ) -> Result<usize, EndpointError> {
         self.check_thread()?;
         // A frame given out can be posted again: not on a queue pair that is gone.
         if self.stage == Stage::Failed {
@@ -49,13 +56,19 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
         let refused = if self.grant_may_be_due { self.grant_before_polling()? } else { None };
         let Self { link, plumbing, config, room, .. } = self;
         let Some(queue) = &mut plumbing.queue else { return Err(self.failed(EndpointErrorKind::NotConnected)) };
-        let completions = match queue.poll_here(room) {
+        // What there is to say already is said at once.
+        let has_news = refused.is_some() || link.cause().is_some();
+        let completions = match queue.poll_here_while(room, || !has_news && again()) {
             Ok(completions) => completions,
             Err(error) => {
                 link.break_with(error);
                 return Err(self.failed(EndpointErrorKind::Poll(error)));
             }
         };
+        if completions.len() == 0 {
+            self.check_whole()?;
+            return refused.map_or(Ok(0), Err);
+        }
         let mut events = 0;
         let mut first_error = None;
         let names = Names::new(&config.peer, &plumbing.device);
@@ -98,6 +111,7 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
 
     /// Posts a credit message if one is due: the other end may be waiting for it. It is due after arrivals, receives posted
     /// and sends completed only, and is asked for after each of them; one that was refused is due still.
+    #[inline(never)]
     pub(super) fn grant_credits(&mut self) -> Result<(), EndpointError> {
         self.grant_may_be_due = self.link.credit_mode() == CreditMode::On;
         if !self.grant_may_be_due {
@@ -139,29 +153,35 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
         waiting: &mut Waiting<'_>,
         mut on: impl FnMut(Event<'_, RECV>),
     ) -> Result<usize, EndpointError> {
+        let mut armed = None;
         loop {
-            match self.poll(&mut on)? {
-                0 if self.plumbing.channel.is_none() => {
-                    if let Err(ended) = waiting.idle() {
-                        return Err(self.over(ended));
-                    }
-                    if waiting.rounds().is_multiple_of(LOOK_FOR_EVENTS_EVERY) {
-                        self.take_events()?;
-                    }
-                }
-                0 => {
-                    self.take_events()?;
-                    let left = self.time_left(waiting)?;
-                    // What came before the queue was armed makes no event: poll once more, then sleep.
-                    self.plumbing.arm().map_err(|error| self.asleep(error))?;
-                    match self.poll(&mut on)? {
-                        0 => self.plumbing.sleep(left).map_err(|error| self.asleep(error))?,
-                        events => return Ok(events),
-                    }
-                }
+            let mut spin = if self.plumbing.channel.is_none() { waiting.spin() } else { Spin::NONE };
+            match self.poll_while(|| spin.again(), &mut on)? {
+                0 => self.rest(waiting, &mut armed)?,
                 events => return Ok(events),
             }
         }
+    }
+
+    /// What is to be done after a poll that found nothing, and before the next: looks at clock and flag, and relaxes, or sleeps;
+    /// and what the device has to say is heard. `armed`: how long it may sleep, when the queue is armed and was polled since.
+    #[inline(never)]
+    fn rest(&mut self, waiting: &mut Waiting<'_>, armed: &mut Option<Duration>) -> Result<(), EndpointError> {
+        if self.plumbing.channel.is_none() {
+            if let Err(ended) = waiting.idle() {
+                return Err(self.over(ended));
+            }
+            return if waiting.events_are_due() { self.take_events() } else { Ok(()) };
+        }
+        if let Some(left) = armed.take() {
+            return self.plumbing.sleep(left).map_err(|error| self.asleep(error));
+        }
+        self.take_events()?;
+        let left = self.time_left(waiting)?;
+        // What came before the queue was armed makes no event: a poll comes first, then the sleep.
+        self.plumbing.arm().map_err(|error| self.asleep(error))?;
+        *armed = Some(left);
+        Ok(())
     }
 
     /// How long the wait may go on, or that it is over.

@@ -290,6 +290,7 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
     /// # Errors
     /// [`EndpointErrorKind::Receive`]; [`EndpointErrorKind::NotConnected`]. [`EndpointErrorKind::Send`] if the receives were
     /// posted, and a credit message that tells of them was refused; it is tried again at the next poll.
+    #[inline(never)]
     pub fn post_receives(&mut self, max: usize) -> Result<usize, EndpointError> {
         self.check_connected()?;
         errno::clear();

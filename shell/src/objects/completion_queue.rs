@@ -134,6 +134,16 @@ impl CompletionQueue {
         self.calls.poll(room)
     }
 
+    /// As [`poll_here`](Self::poll_here), and once more as long as nothing comes and `again` says so.
+    #[inline]
+    pub(crate) fn poll_here_while<'room>(
+        &mut self,
+        room: &'room mut [Wc],
+        again: impl FnMut() -> bool,
+    ) -> Result<Completions<'room>, PollError> {
+        self.calls.poll_while(room, again)
+    }
+
     /// The device it is on.
     pub fn context(&self) -> &Arc<DeviceContext> {
         &self.handle.parents().context

@@ -3,6 +3,8 @@
 //! The rule this file protects: **each operation ends once for its caller**, by a completion of its own, or with the queue
 //! pair.
 
+use std::time::Duration;
+
 use bareverbs_core::link::Fault;
 use bareverbs_core::one_sided::{Accepted, Arrival, Books, OperationId};
 use bareverbs_core::verbs::inline_calls::PostError;
@@ -11,10 +13,7 @@ use crate::errno;
 use crate::error::Error;
 use crate::one_sided::error::{OperationError, TransferError, TransferErrorKind};
 use crate::one_sided::{Stage, Transfers, posting};
-use crate::wait::{Ended as WaitEnded, Wait, Waiting};
-
-/// Every how many polls that found nothing a wait looks for events of the device: a system call.
-const LOOK_FOR_EVENTS_EVERY: u32 = 256;
+use crate::wait::{Ended as WaitEnded, Spin, Wait, Waiting};
 
 /// What came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +55,17 @@ impl<const N: usize> Transfers<N> {
     ///
     /// # Errors
     /// When nothing came: [`TransferErrorKind::Broken`] of a queue pair that is, for good. [`TransferErrorKind::Gone`].
-    pub fn poll(&mut self, mut on: impl FnMut(Event)) -> Result<usize, TransferError> {
+    pub fn poll(&mut self, on: impl FnMut(Event)) -> Result<usize, TransferError> {
+        self.poll_while(|| false, on)
+    }
+
+    /// As [`poll`](Self::poll), and once more as long as nothing comes and `again` says so.
+    #[inline]
+    fn poll_while(
+        &mut self,
+        mut again: impl FnMut() -> bool,
+        mut on: impl FnMut(Event),
+    ) -> Result<usize, TransferError> {
         if self.one_thread {
             self.check_thread()?;
         }
@@ -69,7 +78,9 @@ impl<const N: usize> Transfers<N> {
         let Self { plumbing, books, held, room, .. } = self;
         let Some(queue) = &mut plumbing.queue else { return Err(self.failed(TransferErrorKind::Gone)) };
         let batch = Batch(books);
-        match queue.poll_here(room) {
+        // What there is to tell already is told at once.
+        let is_broken = batch.0.is_broken();
+        match queue.poll_here_while(room, || !is_broken && again()) {
             Err(error) => batch.0.break_with(Fault::Poll(error)),
             Ok(completions) => {
                 for completion in completions {
@@ -130,32 +141,38 @@ impl<const N: usize> Transfers<N> {
     }
 
     fn wait_within(&mut self, waiting: &mut Waiting<'_>, on: &mut impl FnMut(Event)) -> Result<usize, TransferError> {
+        let mut armed = None;
         loop {
-            match self.poll(&mut *on)? {
-                0 if self.plumbing.channel.is_none() => {
-                    if let Err(ended) = waiting.idle() {
-                        self.over(ended)?;
-                    }
-                    if waiting.rounds().is_multiple_of(LOOK_FOR_EVENTS_EVERY) {
-                        self.take_events()?;
-                    }
-                }
-                0 => {
-                    self.take_events()?;
-                    if self.books.is_over() {
-                        continue;
-                    }
-                    let left = waiting.left().map_err(|ended| self.ended(ended))?;
-                    // What came before the queue was armed makes no event: poll once more, then sleep.
-                    self.plumbing.arm().map_err(|error| self.asleep(error))?;
-                    match self.poll(&mut *on)? {
-                        0 => self.plumbing.sleep(left).map_err(|error| self.asleep(error))?,
-                        events => return Ok(events),
-                    }
-                }
+            let mut spin = if self.plumbing.channel.is_none() { waiting.spin() } else { Spin::NONE };
+            match self.poll_while(|| spin.again(), &mut *on)? {
+                0 => self.rest(waiting, &mut armed)?,
                 events => return Ok(events),
             }
         }
+    }
+
+    /// What is to be done after a poll that found nothing, and before the next: looks at clock and flag, and relaxes, or sleeps;
+    /// and what the device has to say is heard. `armed`: how long it may sleep, when the queue is armed and was polled since.
+    #[inline(never)]
+    fn rest(&mut self, waiting: &mut Waiting<'_>, armed: &mut Option<Duration>) -> Result<(), TransferError> {
+        if self.plumbing.channel.is_none() {
+            if let Err(ended) = waiting.idle() {
+                self.over(ended)?;
+            }
+            return if waiting.events_are_due() { self.take_events() } else { Ok(()) };
+        }
+        if let Some(left) = armed.take() {
+            return self.plumbing.sleep(left).map_err(|error| self.asleep(error));
+        }
+        self.take_events()?;
+        if self.books.is_over() {
+            return Ok(());
+        }
+        let left = waiting.left().map_err(|ended| self.ended(ended))?;
+        // What came before the queue was armed makes no event: a poll comes first, then the sleep.
+        self.plumbing.arm().map_err(|error| self.asleep(error))?;
+        *armed = Some(left);
+        Ok(())
     }
 
     /// Posts a receive for each that has ended. One that is refused breaks the queue pair: the other end would wait for ever.

@@ -3,7 +3,7 @@ use bareverbs_core::link::{
     SendError, Sequence, WorkId,
 };
 use bareverbs_core::verbs::completion::FailedCompletion;
-use bareverbs_core::verbs::inline_calls::PollError;
+use bareverbs_core::verbs::inline_calls::{CompletionQueueCalls, PollError};
 use bareverbs_core::verbs::{Be32, Wc, WcFlags, WcOpcode, WcStatus};
 
 use super::provider::{Answer, Device, FRAME_BYTES, QP_NUM, Rig, Seen, Wishes, accept};
@@ -239,6 +239,40 @@ fn a_negative_poll_breaks_the_link_for_good() {
     rig.arrive(b"", Some(2));
     assert_eq!(accept!(rig), Seen::Error(LinkError::Broken { cause }));
     assert_eq!(rig.link.outstanding().receives, 5);
+}
+
+#[test]
+fn a_poll_that_goes_on_ends_with_what_comes_with_an_error_and_when_it_is_told_to() {
+    let mut rig = started(0);
+    rig.arrive(b"", Some(0));
+    let entry = rig.take();
+    let Rig { queue, device, .. } = &mut rig;
+    let mut room = [Wc::default(); 4];
+    let mut asked = 0;
+    let mut polled = |queue: &mut CompletionQueueCalls, then: &mut dyn FnMut(u32) -> bool| {
+        asked = 0;
+        let again = || {
+            asked += 1;
+            then(asked)
+        };
+        let found = queue.poll_while(&mut room, again).map(|completions| completions.len());
+        (found, asked)
+    };
+    assert_eq!(polled(queue, &mut |asked| asked < 3), (Ok(0), 3), "told to end");
+    let mut come = |asked| {
+        if asked == 5 {
+            device.world().completions.extend([entry; 2]);
+        }
+        true
+    };
+    assert_eq!(polled(queue, &mut come), (Ok(2), 5), "not asked once something came");
+    let mut fail = |asked| {
+        if asked == 2 {
+            device.world().poll_returns = Some(-2);
+        }
+        true
+    };
+    assert_eq!(polled(queue, &mut fail), (Err(PollError::Negative { returned: -2 }), 2));
 }
 
 #[test]
