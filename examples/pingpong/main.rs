@@ -15,8 +15,8 @@
 //!    (`--ring`) has receives for, less one.
 //! 4. Both say a last word, so that neither goes while the other still waits for an answer of its device.
 //!
-//! `--payload number` leaves all but the first bytes of a message as they are, for a comparison with programs that neither fill
-//! nor check anything.
+//! `--payload number` leaves all but the first bytes of a message as they are, and `--times total` looks at no clock between the
+//! first message and the last: for a comparison with programs that neither fill in, nor check, nor time each.
 //!
 //! With `--interop` the other end is rdma-core's `ibv_uc_pingpong` or `ibv_rc_pingpong`: see `interop.rs`.
 
@@ -110,6 +110,15 @@ enum RelaxChoice {
     SpinThenYield,
 }
 
+/// What the client looks at the clock for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum TimesChoice {
+    /// Each round trip: their percentiles are printed.
+    Each,
+    /// All of them together, as rdma-core's tools do: their mean is printed, and no look at a clock is in it.
+    Total,
+}
+
 /// Sends messages there and back between two processes, checks each, and prints the round trip's percentiles.
 ///
 /// Start `pingpong --server` at one end and `pingpong --client HOST` at the other; everything else alike at both. The exit
@@ -181,6 +190,9 @@ struct Options {
     /// What an end does between two polls that found nothing.
     #[arg(long, value_enum, default_value = "spin-then-yield")]
     relax: RelaxChoice,
+    /// What is timed: each round trip, or all of them together.
+    #[arg(long, value_enum, default_value = "each")]
+    times: TimesChoice,
     /// A number that both ends must have given alike.
     #[arg(long, default_value_t = 0)]
     nonce: u64,

@@ -9,7 +9,7 @@ use bareverbs_shell::Wait;
 use bareverbs_shell::endpoint::{EndpointError, EndpointErrorKind, Event};
 use hdrhistogram::Histogram;
 
-use crate::{End, Options, PayloadChoice, Role};
+use crate::{End, Options, PayloadChoice, Role, TimesChoice};
 
 /// Which way a message goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub(crate) enum Way {
 pub(crate) struct Report {
     iterations: u64,
     total: Duration,
-    /// Of the client: the server cannot tell a round trip from its peer's pauses.
+    /// Of a client that times each: the server cannot tell a round trip from its peer's pauses.
     round_trips_ns: Option<Histogram<u64>>,
 }
 
@@ -39,7 +39,7 @@ pub(crate) fn run<C: Carrier, const N: usize>(
     mut fill: impl FnMut(&mut [u8], Way, u64),
     mut check: impl FnMut(&[u8], Way, u64) -> anyhow::Result<()>,
 ) -> anyhow::Result<Report> {
-    let Options { iterations, size, window, .. } = *options;
+    let Options { iterations, size, window, times, .. } = *options;
     let (sends, receives) = match role {
         Role::Client => (Way::There, Way::Back),
         Role::Server => (Way::Back, Way::There),
@@ -47,7 +47,8 @@ pub(crate) fn run<C: Carrier, const N: usize>(
     // Without credits the other end sends as many at once as the window has, whatever is posted here.
     let repost = if 2 * window > N { Repost::BeforeAnswers } else { Repost::InChains };
     let wait = options.wait();
-    let mut round_trips = RoundTrips::new(role, window)?;
+    let times_each = role == Role::Client && times == TimesChoice::Each;
+    let mut round_trips = RoundTrips::new(if times_each { window } else { 0 })?;
     let mut turn = Instant::now();
     let began = turn;
     let (mut sent, mut received, mut timed, mut reposted) = (0, 0, 0, 0);
@@ -69,7 +70,7 @@ pub(crate) fn run<C: Carrier, const N: usize>(
         if received < iterations {
             let due = if role == Role::Client { sent } else { iterations };
             received += receive(end, &wait, repost, due - received, |came, nth| check(came, receives, received + nth))?;
-            if role == Role::Client {
+            if times_each {
                 turn = Instant::now();
             }
         } else if sent < iterations {
@@ -82,7 +83,7 @@ pub(crate) fn run<C: Carrier, const N: usize>(
     while end.outstanding().sends > 0 {
         end.wait(&wait, |_| {})?;
     }
-    Ok(Report { iterations, total, round_trips_ns: (role == Role::Client).then_some(round_trips.ns) })
+    Ok(Report { iterations, total, round_trips_ns: times_each.then_some(round_trips.ns) })
 }
 
 /// When the frame of a message that came is posted again.
@@ -103,13 +104,13 @@ struct RoundTrips {
 }
 
 impl RoundTrips {
-    /// Of the client; the server has none.
-    fn new(role: Role, window: usize) -> anyhow::Result<Self> {
-        let places = if role == Role::Client { 2 * window } else { 0 };
+    /// For as many under way; with 0, none is kept.
+    fn new(window: usize) -> anyhow::Result<Self> {
         let ns = Histogram::new_with_bounds(1, 60_000_000_000, 3)?;
-        Ok(Self { began: vec![Instant::now(); places], ns })
+        Ok(Self { began: vec![Instant::now(); 2 * window], ns })
     }
 
+    #[inline]
     fn begin(&mut self, number: u64, at: Instant) {
         if !self.began.is_empty() {
             let place = (number % self.began.len() as u64) as usize;
@@ -117,6 +118,7 @@ impl RoundTrips {
         }
     }
 
+    #[inline]
     fn end(&mut self, number: u64, at: Instant) {
         if !self.began.is_empty() {
             let place = (number % self.began.len() as u64) as usize;
