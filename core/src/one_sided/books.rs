@@ -108,10 +108,10 @@ impl<const N: usize> Books<N> {
         Some(Self { queue, qp_num, operations, receives: Posted::new()?, cause: None })
     }
 
-    /// A place for an operation of so many requests.
+    /// A place for an operation of so many requests, at least 1.
     ///
     /// # Errors
-    /// [`NotStarted`].
+    /// [`NotStarted`]; of no requests, always: nothing would end it.
     #[inline]
     pub fn start(&mut self, parts: u32) -> Result<Start, NotStarted> {
         if let Some(cause) = self.cause {

@@ -128,7 +128,8 @@ impl<const N: usize> Operations<N> {
             return Err(NoPlace::Operations);
         }
         let free = self.slots.saturating_sub(self.slots_used);
-        if parts > free {
+        // None at all, too: no completion would ever end it. That wraps to more than any number of slots.
+        if parts.wrapping_sub(1) >= free {
             return Err(NoPlace::Slots { free });
         }
         let first = self.numbers.peek(parts).ok_or(NoPlace::WorkIdsUsedUp)?;

@@ -2,4 +2,5 @@
 
 mod access;
 mod link;
+mod one_sided;
 mod segments;

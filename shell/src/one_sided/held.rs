@@ -103,9 +103,15 @@ mod tests {
         held.give_back(2);
         assert_eq!(holders(), before + 2);
 
+        // Where something is in use, it stays so.
+        let mut held = two();
+        held.hold(0, &view);
+        held.give_back_all();
+        assert_eq!(holders(), before + 3);
+
         let mut held = two();
         held.leave_all();
         held.give_back_all();
-        assert_eq!((holders(), held.lengths().count()), (before + 4, 0), "left for ever");
+        assert_eq!((holders(), held.lengths().count()), (before + 5, 0), "left for ever");
     }
 }

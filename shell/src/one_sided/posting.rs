@@ -73,7 +73,13 @@ unsafe fn post_part(calls: &mut QueuePairCalls, plan: &Plan, part: &Part, wr_id:
     request.sg_list = &raw mut entry;
     // SAFETY: 1: request and entry are locals of this call, and the request is alone in its chain. 2: the entry lies within
     // the plan's local view, which is this function's own duty.
-    unsafe { calls.post_send(&raw mut request) }
+    match unsafe { calls.post_send(&raw mut request) } {
+        // Another address than the one request's says nothing of it.
+        Err(PostError::Refused { raw, bad_wr }) if bad_wr != (&raw const request).addr() => {
+            Err(PostError::Unknown { raw })
+        }
+        posted => posted,
+    }
 }
 
 #[inline(always)]

@@ -28,6 +28,8 @@ pub enum BadWr {
     NullNoneAccepted,
     /// None is named and all are accepted, as from soft-RoCE when its doorbell fails.
     NullAllAccepted,
+    /// One is named that was not among them, and all are accepted: what no library should do.
+    StrayAllAccepted,
 }
 
 /// How a call fails: what it returns, and what it leaves in `errno`.

@@ -26,7 +26,7 @@ fn refusals(symbol: &str) -> Vec<Answer> {
         "ibv_free_device_list" | "ibv_ack_cq_events" | "ibv_ack_async_event" => Vec::new(),
         "ibv_post_send" | "ibv_post_recv" => {
             let returned = [Answer::returned(12), Answer::returned(-12), Answer::minus_one(12), Answer::minus_one(0)];
-            let named = [BadWr::Named, BadWr::NullNoneAccepted, BadWr::NullAllAccepted];
+            let named = [BadWr::Named, BadWr::NullNoneAccepted, BadWr::NullAllAccepted, BadWr::StrayAllAccepted];
             returned.iter().flat_map(|answer| named.map(|named| answer.bad_wr(named))).collect()
         }
         "ibv_poll_cq" => {

@@ -51,6 +51,15 @@ fn the_last_operation_and_the_last_slot_are_given_and_no_more() {
 }
 
 #[test]
+fn an_operation_of_no_requests_which_nothing_would_end_is_not_started() {
+    for slots in [0, 1, 5, u32::MAX] {
+        let mut books = books::<2>(slots);
+        assert_eq!(books.start(0), Err(NotStarted::NoSlots { free: slots, need: 0 }));
+        assert_eq!(books.start(slots).is_ok(), slots > 0, "all of {slots}");
+    }
+}
+
+#[test]
 fn a_start_that_is_dropped_has_taken_nothing() {
     let mut books = books::<2>(5);
     let first = books.start(2).expect("room").wr_id(0);
@@ -115,12 +124,36 @@ fn numbers_that_are_not_in_flight_break_and_end_nothing() {
     let (live, _) = begin(&mut fresh, 2);
     let marker = WorkId::SEND_MARKER.raw();
     let before_and_after = [live.raw().wrapping_sub(1), live.raw() + 2];
-    for wr_id in [0, 1, other.raw(), ended.raw(), ended.raw() + 1, marker].into_iter().chain(before_and_after) {
+    // Its last, but of another block, or a receive's.
+    let last = live.raw() + 1;
+    let alike = [last ^ 1 << 32, last ^ 1 << 62, last ^ 1 << 63, last & u64::from(u32::MAX)];
+    let odd = [0, 1, other.raw(), ended.raw(), ended.raw() + 1, marker];
+    for wr_id in odd.into_iter().chain(before_and_after).chain(alike) {
         let mut books = fresh;
         assert_eq!(succeeds(&mut books, wr_id), Accepted::Quiet, "{wr_id:#x}");
         assert_eq!(books.cause(), Some(Fault::UnknownId { wr_id }));
         assert_eq!((books.untold(), books.in_flight()), (1, 1));
     }
+}
+
+#[test]
+fn a_part_that_has_completed_is_not_in_flight_again() {
+    let mut fresh = books::<4>(9);
+    let (operation, slot) = begin(&mut fresh, 3);
+    assert_eq!(succeeds(&mut fresh, operation.raw() + 1), Accepted::Quiet, "the first two");
+    for at in 0..2 {
+        for fail in [false, true] {
+            let (mut books, wr_id) = (fresh, operation.raw() + at);
+            let accepted = if fail { fails(&mut books, wr_id) } else { succeeds(&mut books, wr_id) };
+            assert_eq!((accepted, books.cause()), (Accepted::Quiet, Some(Fault::UnknownId { wr_id })));
+            assert_eq!((books.untold(), books.in_flight()), (1, 1));
+        }
+    }
+    // An error, and then success for the same request.
+    let wr_id = operation.raw() + 2;
+    let failed = Accepted::Failed { operation, slot: Some(slot), failure: failure(wr_id) };
+    assert_eq!((fails(&mut fresh, wr_id), succeeds(&mut fresh, wr_id)), (failed, Accepted::Quiet));
+    assert_eq!((fresh.untold(), fresh.in_flight()), (0, 0), "told of once");
 }
 
 #[test]

@@ -12,7 +12,7 @@ mod carriers;
 mod credits;
 mod memory;
 mod posting;
-mod provider;
+pub(crate) mod provider;
 mod receiving;
 mod sequence;
 mod teardown;

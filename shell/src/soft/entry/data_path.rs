@@ -237,7 +237,8 @@ unsafe fn accept_chain<W: WorkRequest>(state: &mut State, index: u32, chain: *mu
 #[cold]
 unsafe fn watched_post<W: WorkRequest>(state: &mut State, index: u32, qp: *mut Qp, chain: *mut W) -> (c_int, *mut W) {
     let planned = state.plan.on_call(W::SYMBOL);
-    let accepts = planned.is_none_or(|answer| answer.bad_wr == BadWr::NullAllAccepted);
+    let accepts =
+        planned.is_none_or(|answer| matches!(answer.bad_wr, BadWr::NullAllAccepted | BadWr::StrayAllAccepted));
     let (accepted, refused) = if accepts {
         // SAFETY: by the caller.
         unsafe { accept_chain(state, index, chain) }
@@ -247,7 +248,12 @@ unsafe fn watched_post<W: WorkRequest>(state: &mut State, index: u32, qp: *mut Q
     let (returned, named) = match planned {
         None => refusal(state, index, refused),
         Some(answer) => {
-            let named = if answer.bad_wr == BadWr::Named { chain } else { std::ptr::null_mut() };
+            let named = match answer.bad_wr {
+                BadWr::Named => chain,
+                BadWr::NullNoneAccepted | BadWr::NullAllAccepted => std::ptr::null_mut(),
+                // Never followed, by whoever is told.
+                BadWr::StrayAllAccepted => chain.wrapping_add(1),
+            };
             (leave_errno(answer), named)
         }
     };

@@ -18,7 +18,7 @@ use bareverbs_shell::memory::{
 use bareverbs_shell::objects::{DeviceContext, ProtectionDomain};
 use bareverbs_shell::soft::{Answer, Detail, Limits, LiveCounts, Record, SoftConfig, SoftDevice, SoftFabric};
 
-use super::{device, host_memory};
+use super::{device, fake_view, host_memory};
 use crate::drop_log;
 use crate::ledger::{Ledger, calls_of};
 
@@ -153,6 +153,17 @@ fn a_hit_by_a_domain_is_the_view_in_force_there_and_nothing_in_another_domain_or
     assert_eq!(host.clone().registered(&memory.clone()).map(|hit| hit.lkey()), Some(view.lkey()));
     let second = HostDomain::new(&ProtectionDomain::new(domain.context(), 1).expect("a domain"));
     assert!(second.expect("the device can be asked").registered(&memory).is_none(), "the other's keys");
+}
+
+#[test]
+fn a_view_in_force_that_names_no_domain_is_any_domains_of_its_device() {
+    let (soft, _, host) = plain();
+    let memory = host_memory(&[0; 8]);
+    let (view, _) = fake_view(memory.bytes(), host.device().as_str(), 77);
+    memory.registrations(Backend::VERBS).install(view).expect("nothing is in force");
+    assert_eq!(host.registered(&memory).map(|hit| hit.lkey()), Some(77));
+    assert_eq!(host.register(&memory).map(|view| view.lkey()), Ok(77));
+    assert_eq!(soft.live().mrs, 0, "none was registered beside it");
 }
 
 #[test]

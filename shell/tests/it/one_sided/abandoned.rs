@@ -1,12 +1,13 @@
 //! Ends that were abandoned: what was outstanding goes with the queue pair, and stays where that stays.
 
 use bareverbs_core::teardown_order::{Quiesced, Step};
-use bareverbs_shell::memory::WeakLocalMemory;
+use bareverbs_shell::memory::{Lease, View, WeakLocalMemory};
 use bareverbs_shell::objects::report::DropFailure;
 use bareverbs_shell::one_sided::TransferErrorKind;
-use bareverbs_shell::soft::{Answer, SoftConfig, SoftDevice};
+use bareverbs_shell::soft::{Answer, Record, SoftConfig, SoftDevice};
 
 use crate::drop_log;
+use crate::ledger::calls_of;
 use crate::scene::{ALL, End, memory, pair, pattern, published, transfers_config, view};
 use crate::world::{World, patiently};
 
@@ -69,4 +70,43 @@ fn h3_where_an_abandoned_ends_queue_pair_stays_its_operations_and_memory_stay() 
     assert_eq!(reported.iter().filter(kept).count(), 1, "{reported:?}");
     assert!(weak.upgrade().is_ok(), "mapped for ever");
     assert_eq!((soft.live().qps, soft.live().mrs), (1, regions));
+}
+
+/// Every operation, and how it is refused.
+fn operations(end: &mut End, local: &View, lease: &Lease) -> [Option<TransferErrorKind>; 5] {
+    let remote = lease.remote();
+    let refused = [
+        end.write(local, remote),
+        end.write_with_imm(local, remote, 1),
+        end.read(local, remote),
+        end.fetch_add(local, remote, 1),
+        end.compare_swap(local, remote, 1, 2),
+    ];
+    refused.map(|outcome| outcome.err().map(|error| error.kind))
+}
+
+#[test]
+fn before_it_is_connected_and_when_it_is_gone_an_end_posts_nothing_and_says_which() {
+    drop_log::keep();
+    let devices = vec![SoftDevice::new("unconnected")];
+    let world = World::of_config(SoftConfig::default().devices(devices).record(Record::Bounded(10_000)), "unconnected");
+    let soft = world.soft.as_ref().expect("a software fabric");
+    for destroyed in [true, false] {
+        let end = || End::new(&world.open(), transfers_config()).expect("a queue pair");
+        let (mut a, b) = (end(), end());
+        let (here, there) = (memory(&[1; 8]), memory(&[0; 8]));
+        let weak = here.downgrade().expect("owned bytes have a weak form");
+        let (local, lease) = (view(&a, &here, ALL), published(&b, &there, ALL));
+        soft.clear_record();
+        let all = |kind: fn() -> TransferErrorKind| [(); 5].map(|()| Some(kind()));
+        assert_eq!(operations(&mut a, &local, &lease), all(|| TransferErrorKind::NotConnected));
+        if !destroyed {
+            soft.fail("ibv_destroy_qp", 1, Answer::returned(libc::EBUSY));
+        }
+        a.abandon();
+        assert_eq!(operations(&mut a, &local, &lease), all(|| TransferErrorKind::Gone), "destroyed: {destroyed}");
+        assert_eq!(calls_of(&soft.record(), "ibv_post_send"), 0);
+        drop((here, local));
+        assert!(weak.upgrade().is_err(), "nothing is held");
+    }
 }

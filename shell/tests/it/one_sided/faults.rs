@@ -53,7 +53,7 @@ fn refusals(symbol: &str) -> Vec<Answer> {
     match symbol {
         "ibv_free_device_list" => Vec::new(),
         "ibv_post_send" | "ibv_post_recv" => {
-            let named = [BadWr::Named, BadWr::NullNoneAccepted, BadWr::NullAllAccepted];
+            let named = [BadWr::Named, BadWr::NullNoneAccepted, BadWr::NullAllAccepted, BadWr::StrayAllAccepted];
             named.map(|named| Answer::returned(12).bad_wr(named)).to_vec()
         }
         "ibv_poll_cq" => [-1, 17].map(Answer::returned).to_vec(),

@@ -1,12 +1,20 @@
 //! A forked child of a process with one-sided operations under way: it calls nothing, ends nothing, frees nothing.
+//!
+//! # Safety
+//!
+//! A view is made here of another's numbers, and its guard holds that other one.
+#![allow(unsafe_code)]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use bareverbs_core::view::DeviceName;
+
 use bareverbs_shell::endpoint::Waking;
-use bareverbs_shell::memory::{HostDomain, RegisterError};
+use bareverbs_shell::memory::{HostDomain, RegisterError, View, ViewGuard};
 use bareverbs_shell::one_sided::TransferErrorKind;
-use bareverbs_shell::soft::{LiveCounts, Record, SoftConfig};
+use bareverbs_shell::soft::{LiveCounts, Mode, Record, SoftConfig};
 use bareverbs_shell::{Error, Wait};
 
 use crate::own_process;
@@ -70,5 +78,58 @@ fn a_forked_child_makes_no_call_and_its_parents_operations_go_on() {
         assert!(weak.upgrade().is_err());
         drop((a, b, fresh, lease, there, domain));
         assert_eq!((soft.live(), soft.misuse()), (LiveCounts::default(), Vec::new()));
+    });
+}
+
+/// A guard of the caller's own, which knows of no process.
+struct Told {
+    view: View,
+    gone: Arc<AtomicBool>,
+}
+
+impl ViewGuard for Told {
+    fn device(&self) -> &DeviceName {
+        self.view.device()
+    }
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        self.gone.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_forked_child_lets_no_view_go_that_its_parents_operations_use() {
+    own_process::run("one_sided::forked::a_forked_child_lets_no_view_go_that_its_parents_operations_use", &[], || {
+        let world = World::soft(Mode::Prompt);
+        // No receives: nothing is outstanding but operations, or nothing at all.
+        let (mut a, b) = pair(&world, &transfers_config().depths(64, 0));
+        let (here, there) = (memory(&pattern(64, 1)), memory(&[0; 64]));
+        let (known, lease) = (view(&a, &here, ALL), published(&b, &there, ALL));
+        let gone = Arc::new(AtomicBool::new(false));
+        let guard = Told { view: known.clone(), gone: Arc::clone(&gone) };
+        // SAFETY: 1, 2: the guard holds the view whose range it is. 3: it names that one's device, no domain and no access.
+        let local = unsafe { View::new(*known.range(), Arc::new(guard)) };
+        let write = a.write(&local, lease.remote()).expect("posted");
+        drop(local);
+        let mut a = Some(a);
+        let kept = || !gone.load(Ordering::Relaxed);
+        let dropped = || {
+            drop(a.take());
+            kept()
+        };
+        assert!(in_forked_child(dropped), "the drop let go what the parent's device uses");
+        let closed = || a.take().is_some_and(|end| end.close().is_err()) && kept();
+        assert!(in_forked_child(closed), "the close let go what the parent's device uses");
+        let abandoned = || {
+            a.as_mut().expect("here").abandon();
+            drop(a.take());
+            kept()
+        };
+        assert!(in_forked_child(abandoned), "the end that was given up let go what the parent's device uses");
+        assert!(kept());
+        succeed(a.as_mut().expect("here"), write);
+        assert!(!kept(), "given back where it was posted");
     });
 }

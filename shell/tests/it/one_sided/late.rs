@@ -3,16 +3,17 @@
 
 use std::time::Duration;
 
+use bareverbs_core::view::RemoteView;
 use bareverbs_shell::memory::WeakLocalMemory;
 use bareverbs_shell::objects::report::DropFailure;
 use bareverbs_shell::one_sided::{Event, OperationError};
-use bareverbs_shell::soft::{Answer, Mode, Record, SoftConfig, SoftDevice};
+use bareverbs_shell::soft::{Answer, BadWr, Mode, Record, SoftConfig, SoftDevice};
 
 use crate::drop_log;
 use crate::ledger::{calls_of, is_quiesce, position};
 use crate::scene::{ALL, End, memory, pair, pattern, published, transfers_config, view};
 use crate::teardown_orders::modes;
-use crate::world::World;
+use crate::world::{World, patiently};
 
 fn world(device: &str, mode: Mode) -> World {
     drop_log::keep();
@@ -149,5 +150,61 @@ fn a_device_beyond_use_ends_every_operation_once() {
         drop(a);
         assert!(weak.upgrade().is_err());
         drop(b);
+    }
+}
+
+#[test]
+fn h3_an_operation_that_failed_in_part_holds_its_memory_until_its_last_part_has_come_back() {
+    for mode in modes() {
+        let devices = vec![SoftDevice::new("latepart").max_message_bytes(100)];
+        let world = World::of_config(SoftConfig::default().devices(devices).mode(mode), "latepart");
+        let (mut a, b) = pair(&world, &transfers_config());
+        let (here, there) = (memory(&pattern(300, 1)), memory(&[0; 100]));
+        let weak = here.downgrade().expect("owned bytes have a weak form");
+        let (local, lease) = (view(&a, &here, ALL), published(&b, &there, ALL));
+        // Three parts, of which the second is not the other end's to give, and the third is flushed.
+        let (base, rkey) = (lease.remote().key_addr(), lease.remote().rkey());
+        let claimed = RemoteView::new(base, 300, rkey, *lease.remote().device()).expect("a range");
+        let write = a.write(&local, &claimed).expect("three parts");
+        drop((here, local));
+        let mut told = 0;
+        a.wait_for_all(&patiently(), |event| {
+            assert!(matches!(event, Event::Ended(ended) if ended.operation == write && ended.result.is_err()));
+            assert!(weak.upgrade().is_ok(), "{mode:?}: told of the second part's error, with the third outstanding");
+            told += 1;
+        })
+        .expect("it ends");
+        assert_eq!(told, 1, "{mode:?}");
+        for _ in 0..1000 {
+            // Broken, for good; but the books are kept.
+            a.poll(|event| panic!("{mode:?}: told before: {event:?}")).expect_err("nothing came");
+        }
+        assert!(weak.upgrade().is_err(), "{mode:?}: the third has come back");
+        drop((a, b, lease, there));
+        world.assert_clean();
+    }
+}
+
+#[test]
+fn h3_a_post_that_may_be_out_is_quiesced_before_its_memory_goes_though_nothing_else_is_outstanding() {
+    for named in [BadWr::NullNoneAccepted, BadWr::NullAllAccepted, BadWr::StrayAllAccepted] {
+        let world = world("lateunknown", Mode::Prompt);
+        let soft = world.soft.as_ref().expect("a software fabric");
+        let (mut a, b) = pair(&world, &transfers_config().depths(64, 0));
+        let (here, there) = (memory(&[1; 8]), memory(&[0; 8]));
+        let weak = here.downgrade().expect("owned bytes have a weak form");
+        let (local, lease) = (view(&a, &here, ALL), published(&b, &there, ALL));
+        soft.fail("ibv_post_send", 1, Answer::returned(12).bad_wr(named));
+        a.write(&local, lease.remote()).expect_err("nobody knows");
+        drop((here, local));
+        soft.clear_record();
+        drop(a);
+        let record = soft.record();
+        let stop = record.iter().position(is_quiesce).expect("it was stopped");
+        let (region, pair) = (position(&record, "ibv_dereg_mr"), position(&record, "ibv_destroy_qp"));
+        assert!(Some(stop) < region && region < pair, "{named:?}: {record:?}");
+        assert!(weak.upgrade().is_err());
+        drop((b, lease));
+        assert_eq!(soft.misuse(), Vec::<String>::new());
     }
 }

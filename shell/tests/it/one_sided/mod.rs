@@ -8,5 +8,7 @@ mod late;
 mod meeting;
 mod posting;
 mod refused_posts;
+mod threads;
 mod two_fabrics;
 mod waits;
+mod whose;

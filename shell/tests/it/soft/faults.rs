@@ -81,6 +81,12 @@ fn posts_fail_in_every_way_that_providers_have() {
         assert_eq!(post(), (11, None));
         assert_eq!(statuses(&one.poll(1)), [(2, OK)], "accepted for all that");
         assert_eq!(statuses(&other.poll(1)), [(1, OK)]);
+        fabric.fail("ibv_post_send", 1, Answer::returned(11).bad_wr(BadWr::StrayAllAccepted));
+        other.post_receive(5, 0, 64);
+        let (returned, named) = post();
+        assert!(returned == 11 && named != Some(0), "none of those that were posted: {named:?}");
+        assert_eq!(statuses(&one.poll(1)), [(2, OK)], "accepted for all that");
+        assert_eq!(statuses(&other.poll(1)), [(5, OK)]);
 
         fabric.fail("ibv_post_recv", 2, Answer::returned(12));
         other.post_receive(3, 0, 64);
