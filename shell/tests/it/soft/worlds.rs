@@ -135,7 +135,8 @@ fn a6_gid_tables_have_empty_and_failing_slots() {
         .map(|index| {
             clear_errno();
             let (answer, gid) = raw::query_gid(&env, one.context, index);
-            (answer, errno(), gid.to_string())
+            // What succeeds may leave anything there: a lock that somebody else held does.
+            (answer, if answer == 0 { 0 } else { errno() }, gid.to_string())
         })
         .collect();
     let said = |answer, errno, gid: &str| (answer, errno, gid.to_owned());
