@@ -58,7 +58,7 @@ impl<C: Carrier, const SEND: usize, const RECV: usize> Endpoint<C, SEND, RECV> {
         let Some(queue) = &mut plumbing.queue else { return Err(self.failed(EndpointErrorKind::NotConnected)) };
         // What there is to say already is said at once.
         let has_news = refused.is_some() || link.cause().is_some();
-        let completions = match queue.poll_here_while(room, || !has_news && again()) {
+        let completions = match queue.poll_here_while(room, || again() && !has_news) {
             Ok(completions) => completions,
             Err(error) => {
                 link.break_with(error);

@@ -79,8 +79,7 @@ impl<const N: usize> Transfers<N> {
         let Some(queue) = &mut plumbing.queue else { return Err(self.failed(TransferErrorKind::Gone)) };
         let batch = Batch(books);
         // What there is to tell already is told at once.
-        let is_broken = batch.0.is_broken();
-        match queue.poll_here_while(room, || !is_broken && again()) {
+        match queue.poll_here_while(room, || again() && !batch.0.is_broken()) {
             Err(error) => batch.0.break_with(Fault::Poll(error)),
             Ok(completions) => {
                 for completion in completions {
@@ -107,7 +106,9 @@ impl<const N: usize> Transfers<N> {
             }
         }
         std::mem::forget(batch);
-        self.replace_receives(arrived);
+        if arrived > 0 {
+            self.replace_receives(arrived);
+        }
         if self.books.is_broken() { self.tell_the_rest(events, &mut on) } else { Ok(events) }
     }
 
