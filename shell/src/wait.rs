@@ -118,7 +118,7 @@ pub(crate) struct Waiting<'a> {
 /// How often the next poll may follow itself, as long as it finds nothing.
 ///
 /// A thread that spins has as few instructions as can be between two polls, and the same ones each time: no look at a clock, no
-/// call but the poll. (In an emulated machine, polls with other calls between them made the system call that follows slower.)
+/// call but the poll.
 pub(crate) struct Spin<'a> {
     left: u32,
     hint: bool,
